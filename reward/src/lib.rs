@@ -1,0 +1,14 @@
+//! Scoring of memory-navigation episodes.
+//!
+//! Everything here is a pure function of its arguments: no IO, no clock, no randomness, no tensors. A caller hands
+//! in what the policy wrote and what the dataset expects, and gets back the parts of the reward.
+
+pub mod answer;
+pub mod evidence;
+pub mod format;
+pub mod rubric;
+
+pub use answer::Rule;
+//pub use evidence::EvidenceHits;
+//pub use format::{FinalAnswer, FormatFault, parse_final_answer};
+pub use rubric::{Outcome, Rubric, RubricCase};

@@ -1,0 +1,1 @@
+//! Helpers shared by the test suite: where fixtures lie and how they are read.

@@ -1,0 +1,2 @@
+//! The end-to-end test suite; one binary, a module a theme.
+#![allow(missing_docs)]

@@ -1,0 +1,3 @@
+//! The `napmem` command.
+
+fn main() {}
