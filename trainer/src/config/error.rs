@@ -41,6 +41,16 @@ pub enum ConfigError {
         /// Line of the key in the file, where it is written there.
         line: Option<usize>,
     },
+    /// A CUDA device that is not there.
+    #[error(
+        "device \"cuda:{index}\" is not there: {num_usable} CUDA device(s) usable; `napmem doctor` says more"
+    )]
+    NoDevice {
+        /// What was asked for.
+        index: usize,
+        /// What there is.
+        num_usable: usize,
+    },
     /// A run is resumed with other settings than it was started with.
     #[error("{}: this run was started with other settings: {}", file.display(), list(differences))]
     Differs {

@@ -3,13 +3,14 @@
 //!
 //! Relative paths start at the current folder. Refuses: keys that it does not know, values out of range, files
 //! that are not there; each with one message that names the file or override, the key, what was found and what is
-//! allowed. It starts nothing and knows no tensor.
+//! allowed. It starts nothing, and of libtorch it only asks which devices there are.
 
 mod error;
 pub mod memory;
 mod resolved;
 pub mod sections;
 mod source;
+mod tasks;
 mod validate;
 
 pub use error::ConfigError;
@@ -20,6 +21,7 @@ pub use sections::{
     WorldSection, ZeroVarianceGroups,
 };
 pub use source::Source;
+pub use tasks::{AskConfig, EvalConfig, Part};
 
 use napmem_reward::Rubric;
 use napmem_rollout::generate::{Sampling, TokenBudget};
@@ -130,7 +132,9 @@ impl TrainConfig {
         Err(ConfigError::Key {
             origin: self.file.display().to_string(),
             key: "rollout.questions_per_step".to_owned(),
-            problem: format!("must not exceed the number of training questions, {num_questions}, got {per_step}"),
+            problem: format!(
+                "must not exceed the number of training questions, {num_questions}, got {per_step}"
+            ),
             line: None,
         })
     }

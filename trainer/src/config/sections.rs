@@ -1,7 +1,10 @@
 //! The sections of a config as typed, with their defaults. What they mean together is decided in `validate`.
 
+use super::ConfigError;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Number format of the policy's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -15,12 +18,41 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// libtorch's name of it.
+    pub fn kind(self) -> tch::Kind {
+        match self {
+            Self::Float32 => tch::Kind::Float,
+            Self::Bfloat16 => tch::Kind::BFloat16,
+        }
+    }
+
     /// Bytes of one number.
     pub fn num_bytes(self) -> u64 {
         match self {
             Self::Float32 => 4,
             Self::Bfloat16 => 2,
         }
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "float32" => Ok(Self::Float32),
+            "bfloat16" => Ok(Self::Bfloat16),
+            _ => Err(format!("must be float32 or bfloat16, got {text}")),
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Float32 => "float32",
+            Self::Bfloat16 => "bfloat16",
+        })
     }
 }
 
@@ -37,6 +69,28 @@ pub enum Device {
     Cuda(usize),
 }
 
+impl Device {
+    /// The libtorch device that is meant.
+    ///
+    /// # Errors
+    /// A CUDA device that is not there, or that this build cannot use.
+    pub fn resolve(self) -> Result<tch::Device, ConfigError> {
+        let has_cuda = tch::Cuda::is_available();
+        let num_usable = if has_cuda {
+            usize::try_from(tch::Cuda::device_count()).unwrap_or(0)
+        } else {
+            0
+        };
+        match self {
+            Self::Cpu => Ok(tch::Device::Cpu),
+            Self::Auto if num_usable == 0 => Ok(tch::Device::Cpu),
+            Self::Auto => Ok(tch::Device::Cuda(0)),
+            Self::Cuda(index) if index < num_usable => Ok(tch::Device::Cuda(index)),
+            Self::Cuda(index) => Err(ConfigError::NoDevice { index, num_usable }),
+        }
+    }
+}
+
 impl TryFrom<String> for Device {
     type Error = String;
 
@@ -46,8 +100,18 @@ impl TryFrom<String> for Device {
             ("cpu", _) => Ok(Self::Cpu),
             ("cuda", _) => Ok(Self::Cuda(0)),
             (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
-            _ => Err(format!("must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `{text}`")),
+            _ => Err(format!(
+                "must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `{text}`"
+            )),
         }
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
     }
 }
 
@@ -88,7 +152,11 @@ pub enum Embedder {
 
 impl From<String> for Embedder {
     fn from(text: String) -> Self {
-        if text == "hashed" { Self::Hashed } else { Self::Folder(text.into()) }
+        if text == "hashed" {
+            Self::Hashed
+        } else {
+            Self::Folder(text.into())
+        }
     }
 }
 
@@ -127,7 +195,12 @@ pub struct SplitSection {
 
 impl Default for SplitSection {
     fn default() -> Self {
-        Self { train: 0.6, validation: 0.2, test: 0.2, seed: 0 }
+        Self {
+            train: 0.6,
+            validation: 0.2,
+            test: 0.2,
+            seed: 0,
+        }
     }
 }
 
@@ -419,7 +492,11 @@ pub struct UpdateSection {
 
 impl Default for UpdateSection {
     fn default() -> Self {
-        Self { micro_batch_tokens: 8192, recompute: true, head_chunk_tokens: 512 }
+        Self {
+            micro_batch_tokens: 8192,
+            recompute: true,
+            head_chunk_tokens: 512,
+        }
     }
 }
 
@@ -499,7 +576,11 @@ pub struct SftDataSection {
 
 impl Default for SftDataSection {
     fn default() -> Self {
-        Self { trajectories: PathBuf::new(), validation_fraction: 0.05, trajectories_per_step: 32 }
+        Self {
+            trajectories: PathBuf::new(),
+            validation_fraction: 0.05,
+            trajectories_per_step: 32,
+        }
     }
 }
 

@@ -80,10 +80,10 @@ impl Metrics {
         result
     }
 
-    /// Takes over all numbers of `other`, under `prefix` (such as `val/`; empty for none).
-    pub fn extend(&mut self, prefix: &str, other: &Metrics) {
-        for (name, value) in other.iter() {
-            self.set(format!("{prefix}{name}"), value);
+    /// Takes over numbers, their names under `prefix` (such as `val/`; empty for none).
+    pub fn extend<S: AsRef<str>>(&mut self, prefix: &str, numbers: impl IntoIterator<Item = (S, f64)>) {
+        for (name, value) in numbers {
+            self.set(format!("{prefix}{}", name.as_ref()), value);
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
         metrics.set_range("none", []);
         let mut all = Metrics::new();
         all.set("step", 1.0);
-        all.extend("val/", &metrics);
+        all.extend("val/", metrics.iter());
         let pairs: Vec<_> = all.iter().collect();
         let expected = [
             ("step", 1.0),
