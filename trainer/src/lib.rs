@@ -1,10 +1,15 @@
 //! The napmem trainer: policy model, sampling engine, GRPO, optimizer, checkpoints and the command line.
 
+pub mod ask;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;
 pub mod engine;
+pub mod eval;
 pub mod grpo;
+pub mod interrupt;
 pub mod metrics;
 pub mod model;
 pub mod optim;
+pub mod sft;
+pub mod train;
