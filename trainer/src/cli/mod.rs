@@ -4,6 +4,7 @@
 //! 130 interrupted.
 
 mod ask;
+mod compare;
 mod doctor;
 mod eval;
 mod exit;
@@ -42,6 +43,7 @@ enum Command {
     Sft(sft::SftArgs),
     Eval(eval::EvalArgs),
     Ask(ask::AskArgs),
+    Compare(compare::CompareArgs),
 }
 
 /// Runs the subcommand.
@@ -53,6 +55,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sft(args) => sft::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Ask(args) => ask::run(&args),
+        Command::Compare(args) => compare::run(&args),
     }
 }
 
