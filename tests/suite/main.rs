@@ -1,2 +1,5 @@
-//! The end-to-end test suite; one binary, a module a theme.
+//! The end-to-end test suite: one binary, a module a theme.
 #![allow(missing_docs)]
+
+mod parity;
+mod support;
