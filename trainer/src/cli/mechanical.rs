@@ -11,7 +11,7 @@ use napmem_rollout::generate::{Sampling, TokenBudget};
 use napmem_rollout::pyramid::Pyramid;
 use napmem_rollout::question::Question;
 use napmem_rollout::trajectory::{StopReason, Trajectory, write_jsonl};
-use napmem_rollout::world::MechanicalPolicy;
+use napmem_rollout::world::mechanical::MechanicalPolicy;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -41,6 +41,9 @@ pub struct MechanicalArgs {
     /// Let the chat template open a thinking block
     #[arg(long)]
     thinking: bool,
+    /// Text file with the system prompt instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    system_prompt: Option<PathBuf>,
     /// Tokens of the whole sequence
     #[arg(long, value_name = "N", default_value_t = 1200)]
     max_total_tokens: usize,
@@ -59,12 +62,13 @@ pub struct MechanicalArgs {
 pub fn run(args: &MechanicalArgs) -> anyhow::Result<()> {
     let chat = ChatFormat::load(&args.model)?;
     let questions = questions::read(&questions_file(&args.data), &users(&args.data)?)?;
-    let pyramids = load_pyramids(args, &questions)?;
+    let scene =
+        Scene { args, chat: &chat, runner: runner(args, &chat)?, pyramids: load_pyramids(args, &questions)? };
     let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
     let mut trajectories = Vec::new();
     for (index, batch) in questions.chunks(QUESTIONS_PER_BATCH).enumerate() {
         let first_group = (index * QUESTIONS_PER_BATCH) as u64;
-        trajectories.extend(run_batch(args, &chat, batch, &pyramids, first_group, &mut rng)?);
+        trajectories.extend(scene.run(batch, first_group, &mut rng)?);
     }
     let num_all = trajectories.len();
     if args.only_answered {
@@ -92,31 +96,47 @@ fn load_pyramids(args: &MechanicalArgs, questions: &[Question]) -> anyhow::Resul
     Ok(pyramids)
 }
 
-fn run_batch(
-    args: &MechanicalArgs,
-    chat: &ChatFormat,
-    questions: &[Question],
-    pyramids: &BTreeMap<String, Pyramid>,
-    first_group: u64,
-    rng: &mut ChaCha8Rng,
-) -> anyhow::Result<Vec<Trajectory>> {
-    let budget =
-        TokenBudget { max_turn_tokens: args.max_turn_tokens, max_total_tokens: args.max_total_tokens };
+fn runner<'a>(args: &MechanicalArgs, chat: &'a ChatFormat) -> anyhow::Result<EpisodeRunner<'a>> {
+    let budget = TokenBudget { max_turn_tokens: args.max_turn_tokens, max_total_tokens: args.max_total_tokens };
     let max_observation_tokens = args.max_observation_tokens;
     let limits = EpisodeLimits { budget, max_observation_tokens, ..EpisodeLimits::default() };
     let runner = EpisodeRunner::new(chat, limits, Rubric::NAPMEM, args.thinking);
-    let jobs: Vec<EpisodeJob> = questions
-        .iter()
-        .zip(first_group..)
-        .map(|(question, group_id)| EpisodeJob {
-            question,
-            environment: &pyramids[&question.user],
-            group_id,
-            seeds: (0..args.attempts).map(|_| rng.random()).collect(),
-        })
-        .collect();
-    let mut policy = MechanicalPolicy::new(chat, questions, args.thinking);
-    let sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
-    let (trajectories, _) = runner.run(&mut policy, &jobs, &sampling).context("scripted episodes")?;
-    Ok(trajectories)
+    Ok(match &args.system_prompt {
+        Some(file) => runner.with_system_prompt(fs_err::read_to_string(file)?),
+        None => runner,
+    })
+}
+
+/// What one batch of questions needs of the others' work.
+struct Scene<'a> {
+    args: &'a MechanicalArgs,
+    chat: &'a ChatFormat,
+    runner: EpisodeRunner<'a>,
+    pyramids: BTreeMap<String, Pyramid>,
+}
+
+impl Scene<'_> {
+    /// All attempts at some questions.
+    fn run(
+        &self,
+        questions: &[Question],
+        first_group: u64,
+        rng: &mut ChaCha8Rng,
+    ) -> anyhow::Result<Vec<Trajectory>> {
+        let jobs: Vec<EpisodeJob> = questions
+            .iter()
+            .zip(first_group..)
+            .map(|(question, group_id)| EpisodeJob {
+                question,
+                environment: &self.pyramids[&question.user],
+                group_id,
+                seeds: (0..self.args.attempts).map(|_| rng.random()).collect(),
+            })
+            .collect();
+        let mut policy = MechanicalPolicy::new(self.chat, questions, self.args.thinking);
+        // The scripted policy draws by its own rules.
+        let sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
+        let (trajectories, _) = self.runner.run(&mut policy, &jobs, &sampling).context("scripted episodes")?;
+        Ok(trajectories)
+    }
 }
