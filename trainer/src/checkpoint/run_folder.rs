@@ -7,7 +7,7 @@ use thiserror::Error;
 /// A run folder that cannot be used.
 #[derive(Debug, Error)]
 pub enum RunFolderError {
-    /// There is a run already, and nobody asked to go on with it.
+    /// There is a run already (or something else), and nobody asked to go on with it.
     #[error("{}: there is a run already; go on with it by --resume, or give another `train.run_dir`", .0.display())]
     NotEmpty(PathBuf),
     /// Another process works in it.
@@ -45,8 +45,8 @@ impl RunFolder {
         };
         fs_err::create_dir_all(path).map_err(unusable)?;
         let lock = lock(path)?;
-        let is_resumed = path.join("config.toml").exists();
-        if !resume && !is_empty(path).map_err(unusable)? {
+        let is_resumed = has_run(path).map_err(unusable)?;
+        if is_resumed && !resume {
             return Err(RunFolderError::NotEmpty(path.to_owned()));
         }
         let folder = Self {
@@ -63,6 +63,12 @@ impl RunFolder {
         }
         clean_stale(path)?;
         Ok(folder)
+    }
+
+    /// Whether a run has left something at `path`.
+    pub fn is_used(path: &Path) -> Result<bool, RunFolderError> {
+        let unusable = |source| RunFolderError::Unusable { path: path.to_owned(), source };
+        if path.exists() { has_run(path).map_err(unusable) } else { Ok(false) }
     }
 
     /// The folder itself.
@@ -158,13 +164,22 @@ fn lock(path: &Path) -> Result<fs_err::File, RunFolderError> {
     }
 }
 
-fn is_empty(path: &Path) -> std::io::Result<bool> {
+/// True when steps were taken here, or when the folder holds what no run wrote. What a run leaves that failed before
+/// its first number (a config, empty folders, a generated world) does not count.
+fn has_run(path: &Path) -> std::io::Result<bool> {
     for entry in fs_err::read_dir(path)? {
-        if entry?.file_name() != "lock" {
-            return Ok(false);
+        let entry = entry?;
+        let counts = match entry.file_name().to_string_lossy().as_ref() {
+            "lock" | "config.toml" | "config.tmp" | "events" | "data" => false,
+            "checkpoints" | "trajectories" => fs_err::read_dir(entry.path())?.next().is_some(),
+            "metrics.jsonl" => entry.metadata()?.len() > 0,
+            _ => true,
+        };
+        if counts {
+            return Ok(true);
         }
     }
-    Ok(true)
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -178,6 +193,7 @@ mod tests {
         let folder = RunFolder::open(&path, false).unwrap();
         assert!(!folder.is_resumed());
         folder.save_config("x = 1\n").unwrap();
+        fs_err::write(folder.metrics_file(), "{\"step\":1}\n").unwrap();
         assert!(matches!(
             RunFolder::open(&path, true),
             Err(RunFolderError::InUse(_))
@@ -197,6 +213,23 @@ mod tests {
                 .unwrap()
                 .is_resumed()
         );
+    }
+
+    #[test]
+    fn run_that_failed_before_its_first_number_may_start_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(scratch.path(), false).unwrap();
+        folder.save_config("x = 1\n").unwrap();
+        fs_err::write(folder.metrics_file(), "").unwrap();
+        drop(folder);
+        assert!(!RunFolder::open(scratch.path(), false).unwrap().is_resumed());
+    }
+
+    #[test]
+    fn folder_with_other_things_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs_err::write(scratch.path().join("thesis.pdf"), "").unwrap();
+        assert!(matches!(RunFolder::open(scratch.path(), false), Err(RunFolderError::NotEmpty(_))));
     }
 
     #[test]

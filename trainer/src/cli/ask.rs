@@ -1,7 +1,7 @@
 //! `napmem ask`: one question to one policy about one user, with the tool steps as they happen.
 
 use crate::checkpoint::model_folder;
-use crate::config::{AskConfig, Device, Dtype, Embedder};
+use crate::config::{AskConfig, Device, Dtype, Embedder, RawTrain, load_resolved};
 use clap::Args;
 use napmem_rollout::generate::TokenBudget;
 use std::path::PathBuf;
@@ -17,15 +17,18 @@ pub struct AskArgs {
     pyramid: PathBuf,
     /// What to ask
     question: String,
+    /// Training config whose system prompt and limits hold; that of the run when --model is a run folder
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Number format of the weights: float32 or bfloat16
-    #[arg(long, default_value_t = Dtype::Float32)]
-    dtype: Dtype,
+    #[arg(long)]
+    dtype: Option<Dtype>,
     /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto")]
-    device: Device,
+    #[arg(long)]
+    device: Option<Device>,
     /// hashed, or a Qwen3-Embedding folder
-    #[arg(long, default_value = "hashed")]
-    embedder: String,
+    #[arg(long)]
+    embedder: Option<String>,
     /// Divides the logits; 0 takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f64,
@@ -35,36 +38,43 @@ pub struct AskArgs {
     /// Let the chat template open a thinking block
     #[arg(long)]
     thinking: bool,
-    /// Tokens of the whole sequence
-    #[arg(long, value_name = "N", default_value_t = 4096)]
-    max_total_tokens: usize,
-    /// Tokens of one turn
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    max_turn_tokens: usize,
-    /// Tokens of one observation
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    max_observation_tokens: usize,
 }
 
 impl AskArgs {
-    /// Finds the model and the device.
+    /// Finds the model, the device, and the settings that the policy was trained under.
     fn plan(&self) -> anyhow::Result<AskConfig> {
+        let config = self.settings()?;
+        let rollout = &config.rollout;
+        let system_prompt = rollout.system_prompt.as_ref().map(fs_err::read_to_string).transpose()?;
         Ok(AskConfig {
             model: model_folder(&self.model)?,
             pyramid: fs_err::canonicalize(&self.pyramid)?,
             question: self.question.clone(),
-            dtype: self.dtype,
-            device: self.device.resolve()?,
-            embedder: Embedder::from(self.embedder.clone()),
+            dtype: self.dtype.unwrap_or(config.model.dtype),
+            device: self.device.unwrap_or(config.model.device).resolve()?,
+            embedder: self.embedder.clone().map_or(config.data.embedder.clone(), Embedder::from),
             temperature: self.temperature,
             seed: self.seed,
-            enable_thinking: self.thinking,
+            enable_thinking: self.thinking || rollout.enable_thinking,
+            system_prompt,
+            max_tool_steps: rollout.max_tool_steps,
+            max_turns: rollout.max_turns,
             budget: TokenBudget {
-                max_turn_tokens: self.max_turn_tokens,
-                max_total_tokens: self.max_total_tokens,
+                max_turn_tokens: rollout.max_turn_tokens,
+                max_total_tokens: rollout.max_total_tokens,
             },
-            max_observation_tokens: self.max_observation_tokens,
+            max_observation_tokens: rollout.max_observation_tokens,
         })
+    }
+
+    /// The named config, the run's own, or the defaults.
+    fn settings(&self) -> anyhow::Result<RawTrain> {
+        let of_run = self.model.join("config.toml");
+        match &self.config {
+            Some(file) => Ok(load_resolved(file)?),
+            None if of_run.is_file() => Ok(load_resolved(&of_run)?),
+            None => Ok(RawTrain::default()),
+        }
     }
 }
 

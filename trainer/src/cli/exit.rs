@@ -1,20 +1,26 @@
-//! Which exit code an error gives: decided by the type that is deepest in its chain and known here.
+//! Which exit code an error gives: decided by the outermost type of its chain that is known here.
 
 use crate::checkpoint::{CheckpointError, RunFolderError};
 use crate::config::ConfigError;
 use crate::config::memory::ShapeError;
 use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
+use crate::model::ModelFault;
+use napmem_rollout::chat::ChatError;
+use napmem_rollout::datasets::DatasetError;
+use napmem_rollout::pyramid::PyramidError;
+use napmem_rollout::trajectory::TrajectoryError;
 use std::error::Error;
 
 const CONFIG: u8 = 2;
+const DATA: u8 = 3;
 const MODEL: u8 = 4;
 const RUNNING: u8 = 5;
 const FILES: u8 = 6;
 
 /// The process's exit code for an error.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    // The outermost known type says which kind of work failed; a file error inside a model error is a model's.
+    // A file error inside a model's error is a model's.
     error.chain().find_map(code_of).unwrap_or(RUNNING)
 }
 
@@ -25,7 +31,14 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     if error.is::<ConfigError>() {
         return Some(CONFIG);
     }
-    if error.is::<ShapeError>() || error.is::<super::fetch::FetchError>() {
+    if error.is::<PyramidError>() || error.is::<DatasetError>() || error.is::<TrajectoryError>() {
+        return Some(DATA);
+    }
+    let is_model = error.is::<ModelFault>()
+        || error.is::<ChatError>()
+        || error.is::<ShapeError>()
+        || error.is::<super::fetch::FetchError>();
+    if is_model {
         return Some(MODEL);
     }
     if let Some(RunFolderError::NotEmpty(_)) = error.downcast_ref() {
@@ -47,9 +60,11 @@ mod tests {
     #[test]
     fn kinds_of_failure_have_their_codes() {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let cases: [(anyhow::Error, u8); 6] = [
+        let cases: [(anyhow::Error, u8); 8] = [
             (ConfigError::Read(missing()).into(), 2),
             (ShapeError::Read(missing()).into(), 4),
+            (PyramidError::Io(missing()).into(), 3),
+            (Err::<(), _>(ModelFault::Io(missing())).context("loading").unwrap_err(), 4),
             (anyhow::anyhow!("loss is not finite"), 5),
             (Err::<(), _>(missing()).context("while saving").unwrap_err(), 6),
             (RunFolderError::InUse("runs/a".into()).into(), 6),

@@ -9,8 +9,15 @@ mod doctor;
 mod eval;
 mod exit;
 mod fetch;
+mod import;
+mod init;
 mod machine;
+mod mechanical;
+mod pyramid_folder;
+mod sample_world;
+mod search;
 mod sft;
+mod show;
 mod train;
 
 pub use exit::exit_code;
@@ -39,6 +46,12 @@ pub struct Cli {
 enum Command {
     Doctor(doctor::DoctorArgs),
     Fetch(fetch::FetchArgs),
+    Import(import::ImportArgs),
+    Show(show::ShowArgs),
+    Search(search::SearchArgs),
+    SampleWorld(sample_world::SampleWorldArgs),
+    Init(init::InitArgs),
+    Mechanical(mechanical::MechanicalArgs),
     Train(train::TrainArgs),
     Sft(sft::SftArgs),
     Eval(eval::EvalArgs),
@@ -51,6 +64,12 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Fetch(args) => fetch::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Search(args) => search::run(&args),
+        Command::SampleWorld(args) => sample_world::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Mechanical(args) => mechanical::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Sft(args) => sft::run(&args),
         Command::Eval(args) => eval::run(&args),

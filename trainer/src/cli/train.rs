@@ -1,7 +1,7 @@
 //! `napmem train`: GRPO on a memory pyramid, and what can be known about a run before it starts.
 
 use super::machine;
-use crate::checkpoint::{RunFolderError, latest_complete};
+use crate::checkpoint::{RunFolder, RunFolderError, latest_complete};
 use crate::config::memory::{ModelShape, estimate, gibibytes};
 use crate::config::{ConfigError, ReferencePlace, TrainConfig, refuse_other_settings};
 use crate::interrupt::Interrupt;
@@ -68,8 +68,7 @@ fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
 
 fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
     let run_dir = &config.train.run_dir;
-    let saved = run_dir.join("config.toml");
-    if !saved.is_file() {
+    if !RunFolder::is_used(run_dir)? {
         let free = machine::free_disk(run_dir)
             .map_or(String::new(), |free| format!(", {:.1} GiB free", gibibytes(free)));
         println!("{}: a new run{free}", run_dir.display());
@@ -78,7 +77,7 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
     if !resume {
         return Err(RunFolderError::NotEmpty(run_dir.clone()).into());
     }
-    refuse_other_settings(&saved, &config.to_toml())?;
+    refuse_other_settings(&run_dir.join("config.toml"), &config.to_toml())?;
     let found = latest_complete(run_dir)?;
     for skipped in &found.skipped {
         println!("passed over: {skipped}");

@@ -86,6 +86,12 @@ pub struct AskConfig {
     pub seed: u64,
     /// Let the chat template open a thinking block.
     pub enable_thinking: bool,
+    /// The system prompt's text, where it is not the built-in one.
+    pub system_prompt: Option<String>,
+    /// Tool calls.
+    pub max_tool_steps: usize,
+    /// Assistant turns.
+    pub max_turns: usize,
     /// Token limits of the sequence.
     pub budget: TokenBudget,
     /// Tokens of one observation.
