@@ -11,7 +11,7 @@ mod score;
 mod tests;
 
 pub use environment::Environment;
-pub use prompt::SYSTEM_PROMPT;
+pub use prompt::{SYSTEM_PROMPT, opening};
 
 use crate::chat::{ChatError, ChatFormat, ParameterTypes, ParsedTurn};
 use crate::generate::{
