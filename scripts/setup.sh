@@ -2,9 +2,9 @@
 # Makes the build's only non-Rust dependency, libtorch 2.11.0, from the wheels on PyPI. No root, nothing outside the
 # repository. Running it again when everything is in place returns at once.
 #
-#   scripts/setup.sh          CPU variant (0.6 GB on disk), or the CUDA one if an NVIDIA GPU is found
+#   scripts/setup.sh          CPU variant (0.5 GB on disk), or the CUDA one if an NVIDIA GPU is found
 #   scripts/setup.sh --cpu    CPU variant
-#   scripts/setup.sh --cuda   full variant with the CUDA libraries (about 5 GB on disk)
+#   scripts/setup.sh --cuda   full variant with the CUDA libraries (3.7 GB on disk)
 #
 # Result: .libtorch/libtorch/{include,lib,build-version}. `.cargo/config.toml` points LIBTORCH there.
 set -euo pipefail
@@ -28,7 +28,7 @@ nvidia-cuda-cupti 13.0.85 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d142
 PINS
 }
 
-# nvidia-cuda-crt and -cccl hold headers that the C++ shim includes.
+# What torch's wheel requires of CUDA, less triton and the Python bindings, which only Python uses.
 wheels_cuda() {
   wheels_cpu
   cat <<'PINS'
@@ -45,8 +45,6 @@ nvidia-nccl-cu13 2.28.9 e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc
 nvidia-nvjitlink 13.0.88 13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b
 nvidia-nvshmem-cu13 3.4.5 290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80
 nvidia-nvtx 13.0.85 4936d1d6780fbe68db454f5e72a42ff64d1fd6397df9f363ae786930fd5c1cd4
-nvidia-cuda-crt 13.0.88 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4
-nvidia-cuda-cccl 13.0.85 e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649
 PINS
 }
 
@@ -139,8 +137,9 @@ download() { # variant, folder
   local platform_flags=() platform
   for platform in $PLATFORMS; do platform_flags+=(--platform "${platform}_x86_64"); done
   "wheels_$1" | awk '{ print $1 "==" $2 " --hash=sha256:" $3 }' >"$2/requirements.txt"
-  # The wheel is only unpacked, so its Python version need not be that of python3.
-  python3 -m pip download --quiet --no-deps --no-cache-dir --disable-pip-version-check --only-binary=:all: \
+  # The wheel is only unpacked, so its Python version need not be that of python3. pip's own temporary files go to the same
+  # disk, because /tmp is often too small for them.
+  TMPDIR=$2 python3 -m pip download --quiet --no-deps --no-cache-dir --disable-pip-version-check --only-binary=:all: \
     --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none "${platform_flags[@]}" \
     --require-hashes --requirement "$2/requirements.txt" --dest "$2" ||
     fail "the download of libtorch from PyPI failed (pip's message is above)." \

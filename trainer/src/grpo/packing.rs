@@ -1,0 +1,551 @@
+//! Cuts a batch into packed micro-batches whose losses add up to the batch's loss, however it is cut.
+//!
+//! Dimensions: T packed tokens, N scored tokens (those that the policy wrote).
+//!
+//! Every scored token gets its weight in the batch's loss before the cut, from counts of the *whole* batch: dividing by a
+//! micro-batch's own count would weigh tokens by their neighbours. Tokens that the policy did not write are context only:
+//! they have no place among the N, so no loss can reach them.
+
+use napmem_rollout::trajectory::Trajectory;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use tch::{Device, Kind, Tensor};
+use thiserror::Error;
+
+/// How token losses become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossAggregation {
+    /// Mean over all completion tokens of the batch.
+    #[default]
+    TokenMean,
+    /// Sum over a trajectory, mean over trajectories.
+    SeqMeanTokenSum,
+    /// Mean over a trajectory, mean over trajectories.
+    SeqMeanTokenMean,
+    /// Sum over a trajectory divided by `sequence_norm`, mean over trajectories (Dr. GRPO).
+    SeqMeanTokenSumNorm,
+}
+
+/// How a batch is cut and weighed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PackOptions {
+    /// Most padded tokens (sequences × the longest one) in a micro-batch; at least 1.
+    pub micro_batch_tokens: usize,
+    /// How token losses are averaged.
+    pub aggregation: LossAggregation,
+    /// The divisor of [`LossAggregation::SeqMeanTokenSumNorm`], in tokens; unused otherwise.
+    pub sequence_norm: Option<f64>,
+}
+
+/// A sequence to train on; the slices are equally long.
+///
+/// Worked example: ids `P P a S o o a S` with mask `0 0 1 1 0 0 1 1` is scored at positions 1, 2, 5 and 6, each of which
+/// predicts the token after it.
+#[derive(Debug, Clone, Copy)]
+pub struct TrainSequence<'a> {
+    /// Prompt, completions and observations.
+    pub token_ids: &'a [u32],
+    /// 1 where the policy wrote the token, 0 elsewhere.
+    pub loss_mask: &'a [u8],
+    /// ln p of each sampled token when it was sampled; read only where the mask is 1.
+    pub sampler_logprobs: &'a [f32],
+    /// The sequence's advantage; unused by supervised training.
+    pub advantage: f64,
+}
+
+impl<'a> TrainSequence<'a> {
+    /// What to train on of an attempt.
+    pub fn of(trajectory: &'a Trajectory, advantage: f64) -> Self {
+        Self {
+            token_ids: &trajectory.token_ids,
+            loss_mask: &trajectory.loss_mask,
+            sampler_logprobs: &trajectory.sampler_logprobs,
+            advantage,
+        }
+    }
+
+    /// Number of tokens that the policy wrote.
+    pub fn num_scored(&self) -> usize {
+        self.loss_mask.iter().filter(|&&mask| mask == 1).count()
+    }
+}
+
+/// What the losses of one update are divided by: counts over all its sequences, on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GlobalCounts {
+    /// Scored tokens.
+    pub num_tokens: usize,
+    /// Sequences with a scored token; one without has no loss to average.
+    pub num_sequences: usize,
+}
+
+impl GlobalCounts {
+    /// Counts of `sequences`.
+    pub fn of(sequences: &[TrainSequence]) -> Self {
+        let scored = sequences.iter().map(TrainSequence::num_scored);
+        scored.filter(|&n| n > 0).fold(Self::default(), |counts, n| Self {
+            num_tokens: counts.num_tokens + n,
+            num_sequences: counts.num_sequences + 1,
+        })
+    }
+}
+
+/// A place in a batch: the token at `position` of sequence `sequence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenPlace {
+    /// Index into the slice given to [`pack`].
+    pub sequence: usize,
+    /// Position of the token in its sequence.
+    pub position: usize,
+}
+
+/// Sequences that go through the model together.
+#[derive(Debug)]
+pub struct MicroBatch {
+    /// Ids of all sequences one after the other, i64 \[T\].
+    pub token_ids: Tensor,
+    /// Length of each sequence; they add up to T.
+    pub lengths: Vec<i64>,
+    /// Packed positions whose hidden state predicts a scored token, ascending, i64 \[N\].
+    pub score_positions: Tensor,
+    /// The scored tokens, i64 \[N\].
+    pub target_ids: Tensor,
+    /// Index of each scored token's sequence in the batch, i64 \[N\].
+    pub sequence_of: Tensor,
+    /// Advantage of each scored token, f32 \[N\].
+    pub advantages: Tensor,
+    /// ln p when sampled, f32 \[N\].
+    pub sampler_logprobs: Tensor,
+    /// ln p under the weights before the batch's first update, f32 \[N\]; `None` when those are the weights being trained
+    /// (the first update of a batch). The caller sets it.
+    pub old_logprobs: Option<Tensor>,
+    /// Factor of each token's loss in the batch's loss, f32 \[N\].
+    pub token_weights: Tensor,
+    /// Where each scored token lies in the batch, N entries.
+    pub targets: Vec<TokenPlace>,
+}
+
+impl MicroBatch {
+    /// The micro-batch with its tensors on `device`.
+    pub fn to_device(&self, device: Device) -> Self {
+        Self {
+            token_ids: self.token_ids.to_device(device),
+            lengths: self.lengths.clone(),
+            score_positions: self.score_positions.to_device(device),
+            target_ids: self.target_ids.to_device(device),
+            sequence_of: self.sequence_of.to_device(device),
+            advantages: self.advantages.to_device(device),
+            sampler_logprobs: self.sampler_logprobs.to_device(device),
+            old_logprobs: self.old_logprobs.as_ref().map(|old| old.to_device(device)),
+            token_weights: self.token_weights.to_device(device),
+            targets: self.targets.clone(),
+        }
+    }
+
+    /// The same sequences with `length` of the scored tokens, from `start` on. Weights stay those of the whole batch.
+    pub fn scored_range(&self, start: i64, length: i64) -> Self {
+        let cut = |t: &Tensor| t.narrow(0, start, length);
+        Self {
+            token_ids: self.token_ids.shallow_clone(),
+            lengths: self.lengths.clone(),
+            score_positions: cut(&self.score_positions),
+            target_ids: cut(&self.target_ids),
+            sequence_of: cut(&self.sequence_of),
+            advantages: cut(&self.advantages),
+            sampler_logprobs: cut(&self.sampler_logprobs),
+            old_logprobs: self.old_logprobs.as_ref().map(cut),
+            token_weights: cut(&self.token_weights),
+            targets: self.targets[start as usize..(start + length) as usize].to_vec(),
+        }
+    }
+
+    /// N.
+    pub fn num_scored(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// T.
+    pub fn num_tokens(&self) -> usize {
+        self.lengths.iter().sum::<i64>() as usize
+    }
+}
+
+/// A batch, cut.
+#[derive(Debug)]
+pub struct PackedBatch {
+    /// The micro-batches, that with the longest sequence first (so that what does not fit fails at once).
+    pub micro_batches: Vec<MicroBatch>,
+    /// What the weights were made from.
+    pub counts: GlobalCounts,
+    /// Sequences longer than the budget, each alone in its micro-batch.
+    pub num_oversized: usize,
+    /// Sequences left out because they have no scored token.
+    pub num_unscored: usize,
+}
+
+/// A sequence that cannot be trained on, or options that leave a weight undefined.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum PackError {
+    /// The slices of a sequence differ in length, or are empty.
+    #[error(
+        "sequence {sequence}: `token_ids`, `loss_mask` and `sampler_logprobs` must be equally long and not empty, \
+         got {num_ids}, {num_mask} and {num_logprobs}"
+    )]
+    Lengths {
+        /// Index of the sequence.
+        sequence: usize,
+        /// Length of `token_ids`.
+        num_ids: usize,
+        /// Length of `loss_mask`.
+        num_mask: usize,
+        /// Length of `sampler_logprobs`.
+        num_logprobs: usize,
+    },
+    /// A mask value other than 0 and 1.
+    #[error("sequence {sequence}: `loss_mask` must be 0 or 1, got {value} at position {position}")]
+    MaskValue {
+        /// Index of the sequence.
+        sequence: usize,
+        /// Position in it.
+        position: usize,
+        /// What was found.
+        value: u8,
+    },
+    /// The first token is to be predicted from nothing.
+    #[error("sequence {sequence}: `loss_mask` must be 0 at position 0: nothing predicts the first token")]
+    FirstToken {
+        /// Index of the sequence.
+        sequence: usize,
+    },
+    /// A NaN or infinite advantage.
+    #[error("sequence {sequence}: the advantage must be finite, got {value}")]
+    Advantage {
+        /// Index of the sequence.
+        sequence: usize,
+        /// What was found.
+        value: f64,
+    },
+    /// A bad divisor of sequence sums.
+    #[error("`sequence_norm` must be above 0 with the aggregation seq-mean-token-sum-norm, got {0:?}")]
+    SequenceNorm(Option<f64>),
+}
+
+/// Cuts `sequences` into micro-batches of at most `micro_batch_tokens` padded tokens.
+///
+/// `counts` are those of the whole update: [`GlobalCounts::of`] these sequences, summed over ranks where there are several.
+/// Sequences are sorted by length, longest first and ties by index, and cut greedily. Tensors are made on the CPU.
+///
+/// # Errors
+/// A malformed sequence, or `sequence_norm` missing where it is needed.
+pub fn pack(
+    sequences: &[TrainSequence],
+    counts: GlobalCounts,
+    options: &PackOptions,
+) -> Result<PackedBatch, PackError> {
+    assert!(options.micro_batch_tokens > 0, "micro_batch_tokens must be at least 1");
+    check_norm(options)?;
+    for (index, sequence) in sequences.iter().enumerate() {
+        check_sequence(index, sequence)?;
+    }
+    let mut order: Vec<usize> = (0..sequences.len()).filter(|&i| sequences[i].num_scored() > 0).collect();
+    order.sort_by_key(|&i| (std::cmp::Reverse(sequences[i].token_ids.len()), i));
+    let lengths: Vec<usize> = order.iter().map(|&i| sequences[i].token_ids.len()).collect();
+    let micro_batches = cut(&lengths, options.micro_batch_tokens)
+        .into_iter()
+        .map(|range| micro_batch(sequences, &order[range], counts, options))
+        .collect();
+    Ok(PackedBatch {
+        micro_batches,
+        counts,
+        num_oversized: lengths.iter().filter(|&&n| n > options.micro_batch_tokens).count(),
+        num_unscored: sequences.len() - order.len(),
+    })
+}
+
+fn check_norm(options: &PackOptions) -> Result<(), PackError> {
+    let usable = options.sequence_norm.is_some_and(|norm| norm.is_finite() && norm > 0.0);
+    if options.aggregation == LossAggregation::SeqMeanTokenSumNorm && !usable {
+        return Err(PackError::SequenceNorm(options.sequence_norm));
+    }
+    Ok(())
+}
+
+fn check_sequence(index: usize, sequence: &TrainSequence) -> Result<(), PackError> {
+    let (num_ids, num_mask, num_logprobs) =
+        (sequence.token_ids.len(), sequence.loss_mask.len(), sequence.sampler_logprobs.len());
+    if num_ids == 0 || num_ids != num_mask || num_ids != num_logprobs {
+        return Err(PackError::Lengths { sequence: index, num_ids, num_mask, num_logprobs });
+    }
+    if let Some(position) = sequence.loss_mask.iter().position(|&mask| mask > 1) {
+        return Err(PackError::MaskValue { sequence: index, position, value: sequence.loss_mask[position] });
+    }
+    if sequence.loss_mask[0] == 1 {
+        return Err(PackError::FirstToken { sequence: index });
+    }
+    if !sequence.advantage.is_finite() {
+        return Err(PackError::Advantage { sequence: index, value: sequence.advantage });
+    }
+    Ok(())
+}
+
+/// Greedy ranges over lengths in descending order, each with number × first length within the budget or of one sequence.
+fn cut(lengths: &[usize], budget: usize) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    while start < lengths.len() {
+        let num_rows = (budget / lengths[start]).clamp(1, lengths.len() - start);
+        ranges.push(start..start + num_rows);
+        start += num_rows;
+    }
+    ranges
+}
+
+/// Factor of each of a sequence's token losses in the loss of the whole batch.
+fn token_weight(num_scored: usize, counts: GlobalCounts, options: &PackOptions) -> f64 {
+    let num_sequences = counts.num_sequences as f64;
+    match options.aggregation {
+        LossAggregation::TokenMean => 1.0 / counts.num_tokens as f64,
+        LossAggregation::SeqMeanTokenSum => 1.0 / num_sequences,
+        LossAggregation::SeqMeanTokenMean => 1.0 / (num_sequences * num_scored as f64),
+        LossAggregation::SeqMeanTokenSumNorm => {
+            1.0 / (num_sequences * options.sequence_norm.expect("checked by pack"))
+        }
+    }
+}
+
+/// Packs the sequences at `rows`, in that order.
+fn micro_batch(
+    sequences: &[TrainSequence],
+    rows: &[usize],
+    counts: GlobalCounts,
+    options: &PackOptions,
+) -> MicroBatch {
+    let (mut ids, mut positions, mut target_ids) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut advantages, mut sampler, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+    let mut targets = Vec::new();
+    for &row in rows {
+        let sequence = &sequences[row];
+        let first = ids.len() as i64;
+        let weight = token_weight(sequence.num_scored(), counts, options) as f32;
+        ids.extend(sequence.token_ids.iter().map(|&id| i64::from(id)));
+        for position in (1..sequence.token_ids.len()).filter(|&p| sequence.loss_mask[p] == 1) {
+            positions.push(first + position as i64 - 1);
+            target_ids.push(i64::from(sequence.token_ids[position]));
+            advantages.push(sequence.advantage as f32);
+            sampler.push(sequence.sampler_logprobs[position]);
+            weights.push(weight);
+            targets.push(TokenPlace { sequence: row, position });
+        }
+    }
+    let sequence_of: Vec<i64> = targets.iter().map(|place| place.sequence as i64).collect();
+    MicroBatch {
+        token_ids: Tensor::from_slice(&ids),
+        lengths: rows.iter().map(|&row| sequences[row].token_ids.len() as i64).collect(),
+        score_positions: Tensor::from_slice(&positions),
+        target_ids: Tensor::from_slice(&target_ids),
+        sequence_of: Tensor::from_slice(&sequence_of),
+        advantages: Tensor::from_slice(&advantages).to_kind(Kind::Float),
+        sampler_logprobs: Tensor::from_slice(&sampler),
+        old_logprobs: None,
+        token_weights: Tensor::from_slice(&weights),
+        targets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const ALL: [LossAggregation; 4] = [
+        LossAggregation::TokenMean,
+        LossAggregation::SeqMeanTokenSum,
+        LossAggregation::SeqMeanTokenMean,
+        LossAggregation::SeqMeanTokenSumNorm,
+    ];
+
+    fn options(micro_batch_tokens: usize, aggregation: LossAggregation) -> PackOptions {
+        PackOptions { micro_batch_tokens, aggregation, sequence_norm: Some(16.0) }
+    }
+
+    /// A sequence from its mask: ids count up from `first_id`, logprobs are minus the position.
+    struct Owned {
+        ids: Vec<u32>,
+        mask: Vec<u8>,
+        logprobs: Vec<f32>,
+        advantage: f64,
+    }
+
+    impl Owned {
+        fn new(first_id: u32, mask: &[u8], advantage: f64) -> Self {
+            Self {
+                ids: (first_id..).take(mask.len()).collect(),
+                mask: mask.to_vec(),
+                logprobs: (0..mask.len()).map(|i| -(i as f32)).collect(),
+                advantage,
+            }
+        }
+
+        fn view(&self) -> TrainSequence<'_> {
+            TrainSequence {
+                token_ids: &self.ids,
+                loss_mask: &self.mask,
+                sampler_logprobs: &self.logprobs,
+                advantage: self.advantage,
+            }
+        }
+    }
+
+    fn pack_all(owned: &[Owned], options: &PackOptions) -> Result<PackedBatch, PackError> {
+        let views: Vec<_> = owned.iter().map(Owned::view).collect();
+        pack(&views, GlobalCounts::of(&views), options)
+    }
+
+    fn ints(tensor: &Tensor) -> Vec<i64> {
+        Vec::try_from(tensor).unwrap()
+    }
+
+    fn floats(tensor: &Tensor) -> Vec<f32> {
+        Vec::try_from(tensor).unwrap()
+    }
+
+    #[test]
+    fn a_worked_example() {
+        let owned = [
+            Owned::new(100, &[0, 0, 1, 1, 0, 0, 1, 1], 0.5),
+            Owned::new(200, &[0, 1, 1], -0.5),
+            Owned::new(300, &[0, 0, 0, 0, 0], 9.0),
+            Owned::new(400, &[0, 0, 1], 0.25),
+        ];
+        let packed = pack_all(&owned, &options(7, LossAggregation::SeqMeanTokenMean)).unwrap();
+        assert_eq!((packed.num_oversized, packed.num_unscored), (1, 1));
+        assert_eq!(packed.counts, GlobalCounts { num_tokens: 7, num_sequences: 3 });
+        let [long, short] = &packed.micro_batches[..] else { panic!("two micro-batches: {packed:?}") };
+        assert_eq!((ints(&long.score_positions), ints(&long.target_ids)), (vec![1, 2, 5, 6], vec![102, 103, 106, 107]));
+        assert_eq!(long.lengths, [8]);
+        assert_eq!(floats(&long.token_weights), [1.0 / 12.0; 4]);
+        assert_eq!(floats(&long.sampler_logprobs), [-2.0, -3.0, -6.0, -7.0]);
+        assert_eq!(ints(&short.token_ids), [200, 201, 202, 400, 401, 402]);
+        assert_eq!((short.lengths.as_slice(), ints(&short.score_positions)), ([3, 3].as_slice(), vec![0, 1, 4]));
+        assert_eq!((ints(&short.target_ids), ints(&short.sequence_of)), (vec![201, 202, 402], vec![1, 1, 3]));
+        assert_eq!(floats(&short.advantages), [-0.5, -0.5, 0.25]);
+        assert_eq!(floats(&short.token_weights), [1.0 / 6.0, 1.0 / 6.0, 1.0 / 3.0]);
+        assert_eq!((short.num_scored(), short.num_tokens()), (3, 6));
+    }
+
+    #[test]
+    fn cuts_keep_the_budget() {
+        let cases: [(&[usize], usize, &[Range<usize>]); 5] = [
+            (&[], 4, &[]),
+            (&[9, 2, 2, 2], 8, &[0..1, 1..4]),
+            (&[4, 4, 4], 8, &[0..2, 2..3]),
+            (&[4, 3, 1, 1, 1], 9, &[0..2, 2..5]),
+            (&[5, 5], 1, &[0..1, 1..2]),
+        ];
+        for (lengths, budget, expected) in cases {
+            assert_eq!(cut(lengths, budget), expected, "{lengths:?} at {budget}");
+        }
+    }
+
+    #[test]
+    fn bad_sequences_are_named() {
+        let good = Owned::new(0, &[0, 1], 0.0);
+        let text = |bad: Owned| pack_all(&[good.duplicate(), bad], &options(8, ALL[0])).unwrap_err().to_string();
+        let mut short = Owned::new(0, &[0, 1, 1], 0.0);
+        short.mask.pop();
+        assert!(text(short).contains("sequence 1") && text(Owned::new(0, &[], 0.0)).contains("got 0, 0 and 0"));
+        assert!(text(Owned::new(0, &[0, 3], 0.0)).contains("got 3 at position 1"));
+        assert!(text(Owned::new(0, &[1, 1], 0.0)).contains("0 at position 0"));
+        assert!(text(Owned::new(0, &[0, 1], f64::NAN)).contains("must be finite, got NaN"));
+        let without = PackOptions { sequence_norm: None, ..options(8, LossAggregation::SeqMeanTokenSumNorm) };
+        assert_eq!(pack_all(&[good], &without).unwrap_err(), PackError::SequenceNorm(None));
+    }
+
+    impl Owned {
+        fn duplicate(&self) -> Self {
+            Self {
+                ids: self.ids.clone(),
+                mask: self.mask.clone(),
+                logprobs: self.logprobs.clone(),
+                advantage: self.advantage,
+            }
+        }
+    }
+
+    /// What is said of every scored token, by its place: id, packed context, weight, advantage, sampler logprob.
+    fn by_place(packed: &PackedBatch) -> BTreeMap<TokenPlace, (i64, i64, u32, u32, u32)> {
+        let mut map = BTreeMap::new();
+        for micro in &packed.micro_batches {
+            let (ids, positions) = (ints(&micro.token_ids), ints(&micro.score_positions));
+            let (targets, weights) = (ints(&micro.target_ids), floats(&micro.token_weights));
+            let (advantages, sampler) = (floats(&micro.advantages), floats(&micro.sampler_logprobs));
+            for (n, &place) in micro.targets.iter().enumerate() {
+                let context = ids[positions[n] as usize];
+                let value =
+                    (targets[n], context, weights[n].to_bits(), advantages[n].to_bits(), sampler[n].to_bits());
+                assert!(map.insert(place, value).is_none(), "{place:?} twice");
+            }
+        }
+        map
+    }
+
+    fn batches() -> impl Strategy<Value = Vec<Owned>> {
+        let mask = prop::collection::vec(0u8..=1, 0..12);
+        prop::collection::vec((mask, -2.0f64..2.0), 1..9).prop_map(|items| {
+            let build = |(i, (tail, advantage)): (usize, (Vec<u8>, f64))| {
+                let mask: Vec<u8> = std::iter::once(0).chain(tail).collect();
+                Owned::new(100 * i as u32, &mask, advantage)
+            };
+            items.into_iter().enumerate().map(build).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn what_a_token_gets_does_not_depend_on_the_cut(owned in batches(), budget in 1usize..40, kind in 0usize..4) {
+            let whole = pack_all(&owned, &options(10_000, ALL[kind])).unwrap();
+            let cut = pack_all(&owned, &options(budget, ALL[kind])).unwrap();
+            prop_assert!(whole.micro_batches.len() <= 1);
+            prop_assert_eq!(by_place(&whole), by_place(&cut));
+            for micro in &cut.micro_batches {
+                let longest = *micro.lengths.iter().max().unwrap() as usize;
+                prop_assert!(micro.lengths.len() == 1 || micro.lengths.len() * longest <= budget);
+            }
+        }
+
+        #[test]
+        fn scored_tokens_are_exactly_the_masked_ones(owned in batches(), budget in 1usize..40) {
+            let places = by_place(&pack_all(&owned, &options(budget, ALL[0])).unwrap());
+            let masked: usize = owned.iter().map(|o| o.mask.iter().filter(|&&m| m == 1).count()).sum();
+            prop_assert_eq!(places.len(), masked);
+            for (place, (target, context, ..)) in places {
+                let sequence = &owned[place.sequence];
+                prop_assert_eq!(sequence.mask[place.position], 1);
+                prop_assert_eq!(target, i64::from(sequence.ids[place.position]));
+                prop_assert_eq!(context, i64::from(sequence.ids[place.position - 1]));
+            }
+        }
+
+        #[test]
+        fn weights_average_as_named(owned in batches(), budget in 1usize..40) {
+            let sum = |kind: LossAggregation| -> (f64, GlobalCounts) {
+                let packed = pack_all(&owned, &options(budget, kind)).unwrap();
+                let sums = packed.micro_batches.iter().map(|m| m.token_weights.sum(Kind::Double).double_value(&[]));
+                (sums.sum(), packed.counts)
+            };
+            let (token_mean, counts) = sum(LossAggregation::TokenMean);
+            let (num_tokens, num_sequences) = (counts.num_tokens as f64, counts.num_sequences as f64);
+            if counts.num_tokens > 0 {
+                prop_assert!((token_mean - 1.0).abs() < 1e-5);
+                prop_assert!((sum(LossAggregation::SeqMeanTokenMean).0 - 1.0).abs() < 1e-5);
+                prop_assert!((sum(LossAggregation::SeqMeanTokenSum).0 - num_tokens / num_sequences).abs() < 1e-4);
+                let norm = num_tokens / num_sequences / 16.0;
+                prop_assert!((sum(LossAggregation::SeqMeanTokenSumNorm).0 - norm).abs() < 1e-5);
+            }
+        }
+    }
+}

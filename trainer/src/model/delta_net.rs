@@ -1,0 +1,239 @@
+//! Gated DeltaNet: a causal convolution, a gated delta rule with an fp32 state, a gated norm.
+//!
+//! Source of the equations: transformers 5.23 `models/qwen3_5/modeling_qwen3_5.py` and "Gated Delta Networks"
+//! (arXiv 2412.06464); the chunked form is its section 3.3 with a triangular solve in place of an explicit inverse.
+//!
+//! Dimensions: T packed tokens, R rows, L longest row, H value heads, K and V head dimensions of keys and values,
+//! N chunks, C tokens of a chunk, W window of the convolution.
+
+use super::cache::LayerCache;
+use super::config::DeltaNetConfig;
+use super::layer::BatchContext;
+use super::layout::PackedLayout;
+use super::linear::Linear;
+use super::norm::gated_rms_norm;
+use tch::{Kind, Tensor};
+
+/// Tokens of a chunk.
+const CHUNK: i64 = 64;
+/// Epsilon inside the q/k normalisation.
+const L2_EPS: f64 = 1e-6;
+
+/// The parameters of one DeltaNet layer.
+#[derive(Debug)]
+pub struct GatedDeltaNet {
+    /// Shape.
+    pub config: DeltaNetConfig,
+    /// RMSNorm's epsilon.
+    pub eps: f64,
+    /// [channels of q, k, v, hidden].
+    pub in_qkv: Linear,
+    /// [H·V, hidden].
+    pub in_z: Linear,
+    /// [H, hidden].
+    pub in_b: Linear,
+    /// [H, hidden].
+    pub in_a: Linear,
+    /// [channels, 1, W + 1].
+    pub conv: Tensor,
+    /// [H], fp32.
+    pub a_log: Tensor,
+    /// [H], fp32.
+    pub dt_bias: Tensor,
+    /// [V], fp32.
+    pub norm: Tensor,
+    /// [hidden, H·V].
+    pub output: Linear,
+}
+
+/// Inputs of the delta rule, heads before time: `q`, `k` [R, H, L, K], `v` [R, H, L, V], `g`, `beta` [R, H, L], all fp32;
+/// q and k normalised, q scaled.
+struct DeltaInputs {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+}
+
+impl GatedDeltaNet {
+    /// `x` [T, hidden] to [T, hidden].
+    pub fn forward(&self, x_th: &Tensor, batch: &BatchContext, cache: Option<&mut LayerCache>) -> Tensor {
+        let layout = batch.layout;
+        let qkv_rlc = layout.to_rows(&self.in_qkv.forward(x_th));
+        let beta_rlh = layout.to_rows(&self.in_b.forward(x_th).sigmoid());
+        let g_rlh = layout.to_rows(&self.gate(&self.in_a.forward(x_th)));
+        let (mut state, mut window) = (None, None);
+        if let Some(cache) = &cache {
+            let LayerCache::Linear { window: w, state: s } = &**cache else {
+                panic!("a DeltaNet layer was handed an attention cache");
+            };
+            (window, state) = (Some(w.shallow_clone()), Some(s.shallow_clone()));
+        }
+        let (mixed, next_window) = self.convolve(&qkv_rlc, window.as_ref(), layout);
+        let inputs = self.split(&mixed, &beta_rlh, &g_rlh, batch.active_r);
+        let DeltaInputs { q, k, v, g, beta } = &inputs;
+        let one_token_each = cache.is_some() && layout.longest == 1;
+        let (out_rhlv, next_state) = if one_token_each {
+            recurrent_delta_rule(q, k, v, g, beta, state.as_ref())
+        } else {
+            chunked_delta_rule(q, k, v, g, beta, state.as_ref())
+        };
+        if let Some(LayerCache::Linear { window: stored, state: stored_state }) = cache {
+            *stored = match batch.active_r {
+                Some(active) => next_window.where_self(&active.view([-1, 1, 1]), stored),
+                None => next_window,
+            };
+            *stored_state = next_state;
+        }
+        self.finish(&out_rhlv, x_th, layout)
+    }
+
+    /// `g = −exp(A_log) · softplus(a + dt_bias)`: fp32 [T, H].
+    fn gate(&self, a_th: &Tensor) -> Tensor {
+        -(self.a_log.exp() * (a_th.to_kind(Kind::Float) + &self.dt_bias).softplus())
+    }
+
+    /// Causal depthwise convolution and SiLU over rows [R, L, C]; also the inputs that the next tokens will need.
+    ///
+    /// Accumulates in fp32 and rounds once, as a convolution kernel does.
+    fn convolve(&self, qkv_rlc: &Tensor, window: Option<&Tensor>, layout: &PackedLayout) -> (Tensor, Tensor) {
+        let (rows, longest, channels) = qkv_rlc.size3().expect("rows are [R, L, C]");
+        let reach = self.config.conv_kernel - 1;
+        let blank = || Tensor::zeros([rows, reach, channels], (qkv_rlc.kind(), qkv_rlc.device()));
+        let padded = Tensor::cat(&[&window.map_or_else(blank, Tensor::shallow_clone), qkv_rlc], 1);
+        let weight = self.conv.to_kind(Kind::Float);
+        let tap = |j: i64| padded.narrow(1, j, longest).to_kind(Kind::Float) * weight.select(2, j).view([1, 1, -1]);
+        let sum = (1..=reach).fold(tap(0), |sum, j| sum + tap(j));
+        let mixed = sum.to_kind(qkv_rlc.kind()).silu();
+        // A row of n tokens ends at padded position n + reach: its last `reach` inputs start at n, whatever the padding.
+        let starts = layout.lengths_r.view([-1, 1]);
+        let index = starts + Tensor::arange(reach, (Kind::Int64, qkv_rlc.device())).view([1, -1]);
+        let index = index.unsqueeze(2).expand([rows, reach, channels], false);
+        (mixed, padded.detach().gather(1, &index, false))
+    }
+
+    /// Splits q, k, v, repeats key heads for their value heads, normalises in fp32; g and beta are 0 at rows that do not
+    /// advance, which leaves the state as it is.
+    fn split(&self, mixed_rlc: &Tensor, beta_rlh: &Tensor, g_rlh: &Tensor, active_r: Option<&Tensor>) -> DeltaInputs {
+        let net = &self.config;
+        let (rows, longest, _) = mixed_rlc.size3().expect("rows are [R, L, C]");
+        let keys = net.num_key_heads * net.key_head_dim;
+        let repeat = net.num_value_heads / net.num_key_heads;
+        let head = |start: i64, heads: i64, dim: i64| {
+            let part = mixed_rlc.narrow(2, start, heads * dim).to_kind(Kind::Float);
+            part.view([rows, longest, heads, dim]).transpose(1, 2)
+        };
+        let spread = |x: Tensor| if repeat == 1 { x } else { x.repeat_interleave_self_int(repeat, 1, None) };
+        let q = l2_normalise(&head(0, net.num_key_heads, net.key_head_dim)) * (net.key_head_dim as f64).powf(-0.5);
+        let k = l2_normalise(&head(keys, net.num_key_heads, net.key_head_dim));
+        let v = head(2 * keys, net.num_value_heads, net.value_head_dim);
+        let still = |x: Tensor| match active_r {
+            Some(active) => x * active.view([-1, 1, 1]).to_kind(Kind::Float),
+            None => x,
+        };
+        let by_head = |x: &Tensor| still(x.to_kind(Kind::Float)).transpose(1, 2);
+        DeltaInputs { q: spread(q), k: spread(k), v, g: by_head(g_rlh), beta: by_head(beta_rlh) }
+    }
+
+    fn finish(&self, out_rhlv: &Tensor, x_th: &Tensor, layout: &PackedLayout) -> Tensor {
+        let (heads, dim) = (self.config.num_value_heads, self.config.value_head_dim);
+        let rows = out_rhlv.transpose(1, 2).reshape([layout.num_rows(), layout.longest, heads * dim]);
+        let out = layout.to_packed(&rows).to_kind(x_th.kind()).view([-1, heads, dim]);
+        let z = self.in_z.forward(x_th).view([-1, heads, dim]);
+        self.output.forward(&gated_rms_norm(&out, &z, &self.norm, self.eps).view([-1, heads * dim]))
+    }
+}
+
+fn l2_normalise(x: &Tensor) -> Tensor {
+    let square = x.square().sum_dim_intlist([-1i64].as_slice(), true, Kind::Float);
+    x * (square + L2_EPS).rsqrt()
+}
+
+/// The gated delta rule one token at a time: the definition, and the decode path.
+///
+/// `S ← e^g S; δ = β (v − Sᵀk); S ← S + k ⊗ δ; o = Sᵀ q`. Arguments as in [`chunked_delta_rule`]; returns `o` [R, H, L, V]
+/// and the state [R, H, K, V].
+pub fn recurrent_delta_rule(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    g: &Tensor,
+    beta: &Tensor,
+    state: Option<&Tensor>,
+) -> (Tensor, Tensor) {
+    let (rows, heads, longest, key_dim) = k.size4().expect("k is [R, H, L, K]");
+    let value_dim = v.size()[3];
+    let blank = || Tensor::zeros([rows, heads, key_dim, value_dim], (Kind::Float, k.device()));
+    let mut state = state.map_or_else(blank, Tensor::shallow_clone);
+    let mut out = Vec::with_capacity(longest as usize);
+    for t in 0..longest {
+        let at = |x: &Tensor| x.narrow(2, t, 1);
+        let (q_t, k_t) = (at(q), at(k));
+        state = state * at(g).unsqueeze(3).exp();
+        let delta = (at(v) - k_t.matmul(&state)) * at(beta).unsqueeze(3);
+        state = state + k_t.transpose(2, 3).matmul(&delta);
+        out.push(q_t.matmul(&state));
+    }
+    (Tensor::cat(&out, 2), state)
+}
+
+/// The gated delta rule in chunks of 64 tokens, differentiable.
+///
+/// `q`, `k` [R, H, L, K] (normalised, q scaled), `v` [R, H, L, V], `g` ≤ 0 and `beta` [R, H, L], `state` [R, H, K, V]; all fp32.
+/// Returns `o` [R, H, L, V] and the state after the last token. Positions with g = 0 and beta = 0 leave the state alone.
+///
+/// Within a chunk, with G the running sum of g and D_ij = e^(G_i − G_j) for j ≤ i: `(I + strict_lower(βKKᵀ∘D)) [U W] =
+/// [βV, βK e^G]`; across chunks `V' = U − W S; O = (Q e^G) S + (QKᵀ∘D) V'; S ← e^(G_C) S + (K e^(G_C − G))ᵀ V'`.
+pub fn chunked_delta_rule(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    g: &Tensor,
+    beta: &Tensor,
+    state: Option<&Tensor>,
+) -> (Tensor, Tensor) {
+    let (rows, heads, longest, key_dim) = k.size4().expect("k is [R, H, L, K]");
+    let value_dim = v.size()[3];
+    let chunk = CHUNK.min(longest);
+    let num_chunks = (longest + chunk - 1) / chunk;
+    let tail = num_chunks * chunk - longest;
+    let cut = |x: &Tensor| {
+        let dim = x.size()[3];
+        let x = if tail == 0 { x.shallow_clone() } else { x.constant_pad_nd([0, 0, 0, tail]) };
+        x.reshape([rows, heads, num_chunks, chunk, dim])
+    };
+    let (q, k, v) = (cut(q), cut(k), cut(v));
+    let (beta, g) = (cut(&beta.unsqueeze(3)), cut(&g.unsqueeze(3)));
+    let sum_g = g.cumsum(3, Kind::Float);
+    let growth = sum_g.exp();
+    let decay = pair_decay(&sum_g.squeeze_dim(4), chunk);
+    let k_beta = &k * &beta;
+    let k_t = k.transpose(3, 4);
+    let lower = (k_beta.matmul(&k_t) * &decay).tril(-1);
+    let right = Tensor::cat(&[&v * &beta, &k_beta * &growth], 4);
+    let solved = lower.linalg_solve_triangular(&right, false, true, true);
+    let (u, w) = (solved.narrow(4, 0, value_dim), solved.narrow(4, value_dim, key_dim));
+    let scores = q.matmul(&k_t) * &decay;
+    let q_growth = &q * &growth;
+    let last = sum_g.narrow(3, chunk - 1, 1);
+    let k_rest = (&k * (&last - &sum_g).exp()).transpose(3, 4);
+    let last = last.exp();
+    let blank = || Tensor::zeros([rows, heads, key_dim, value_dim], (Kind::Float, k.device()));
+    let mut state = state.map_or_else(blank, Tensor::shallow_clone);
+    let mut out = Vec::with_capacity(num_chunks as usize);
+    for n in 0..num_chunks {
+        let at = |x: &Tensor| x.select(2, n);
+        let fresh = at(&u) - at(&w).matmul(&state);
+        out.push(at(&q_growth).matmul(&state) + at(&scores).matmul(&fresh));
+        state = state * at(&last) + at(&k_rest).matmul(&fresh);
+    }
+    (Tensor::cat(&out, 2).narrow(2, 0, longest), state)
+}
+
+/// `e^(G_i − G_j)` for j ≤ i and 0 above: [.., C] to [.., C, C]. Masked before the exponential, which would overflow there.
+fn pair_decay(sum_g: &Tensor, chunk: i64) -> Tensor {
+    let above = Tensor::ones([chunk, chunk], (Kind::Bool, sum_g.device())).triu(1);
+    let difference = sum_g.unsqueeze(-1) - sum_g.unsqueeze(-2);
+    difference.masked_fill(&above, f64::NEG_INFINITY).exp()
+}
