@@ -13,7 +13,7 @@ mod scripted;
 mod tests;
 
 pub use environment::Environment;
-pub use prompt::SYSTEM_PROMPT;
+pub use prompt::{SYSTEM_PROMPT, opening};
 
 use crate::chat::{ChatError, ChatFormat, ParameterTypes, ParsedTurn};
 use crate::generate::{
