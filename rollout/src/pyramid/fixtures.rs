@@ -38,6 +38,51 @@ fn record(id: &str, kind: RecordKind, text: &str, date: &str, sources: &[&str]) 
 
 /// Six messages, three records, one track, a profile.
 pub(crate) fn data() -> PyramidData {
+    PyramidData {
+        messages: messages(),
+        records: records(),
+        tracks: vec![track()],
+        profile: Profile::new("Likes small devices.", vec!["devices.md".to_owned()]),
+    }
+}
+
+fn messages() -> Vec<Message> {
+    vec![
+        message(
+            "m1",
+            "2024-01-28T09:00",
+            "user",
+            "I pre-ordered a Dell XPS 13 today.",
+        ),
+        message(
+            "m2",
+            "2024-01-28T09:01",
+            "user",
+            "It will be sent to my flat in Bergen.",
+        ),
+        message(
+            "m3",
+            "2024-02-20T18:30",
+            "user",
+            "Got the Samsung Galaxy S22 in the shop!",
+        ),
+        message(
+            "m4",
+            "2024-02-20T18:31",
+            "assistant",
+            "Congratulations on the new phone.",
+        ),
+        message(
+            "m5",
+            "2024-02-25T12:00",
+            "user",
+            "The Dell finally arrived.\nIt is light.",
+        ),
+        message("m6", "2024-03-01T08:00", "user", "I moved to Oslo."),
+    ]
+}
+
+fn records() -> Vec<Record> {
     let mut galaxy = record(
         "r1",
         RecordKind::Event,
@@ -59,7 +104,18 @@ pub(crate) fn data() -> PyramidData {
         action: "update".to_owned(),
         previous_text: "Lives in Bergen.".to_owned(),
     }];
-    let track = Track {
+    let dell = record(
+        "r2",
+        RecordKind::Fact,
+        "Owns a Dell XPS 13 laptop.",
+        "2024-02-25",
+        &["m1", "m5"],
+    );
+    vec![galaxy, dell, city]
+}
+
+fn track() -> Track {
+    Track {
         name: "devices.md".to_owned(),
         title: "Devices".to_owned(),
         created: "2024-01-28".to_owned(),
@@ -67,54 +123,6 @@ pub(crate) fn data() -> PyramidData {
         summary: "A new phone and a new laptop.".to_owned(),
         narrative: "First the phone, then the laptop.".to_owned(),
         evidence: vec!["r1".to_owned(), "r2".to_owned()],
-    };
-    PyramidData {
-        messages: vec![
-            message(
-                "m1",
-                "2024-01-28T09:00",
-                "user",
-                "I pre-ordered a Dell XPS 13 today.",
-            ),
-            message(
-                "m2",
-                "2024-01-28T09:01",
-                "user",
-                "It will be sent to my flat in Bergen.",
-            ),
-            message(
-                "m3",
-                "2024-02-20T18:30",
-                "user",
-                "Got the Samsung Galaxy S22 in the shop!",
-            ),
-            message(
-                "m4",
-                "2024-02-20T18:31",
-                "assistant",
-                "Congratulations on the new phone.",
-            ),
-            message(
-                "m5",
-                "2024-02-25T12:00",
-                "user",
-                "The Dell finally arrived.\nIt is light.",
-            ),
-            message("m6", "2024-03-01T08:00", "user", "I moved to Oslo."),
-        ],
-        records: vec![
-            galaxy,
-            record(
-                "r2",
-                RecordKind::Fact,
-                "Owns a Dell XPS 13 laptop.",
-                "2024-02-25",
-                &["m1", "m5"],
-            ),
-            city,
-        ],
-        tracks: vec![track],
-        profile: Profile::new("Likes small devices.", vec!["devices.md".to_owned()]),
     }
 }
 

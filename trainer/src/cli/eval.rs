@@ -38,7 +38,7 @@ pub struct EvalArgs {
 
 impl EvalArgs {
     /// Reads the config and puts the named model into it.
-    fn plan(&self) -> anyhow::Result<EvalConfig> {
+    pub(super) fn plan(&self) -> anyhow::Result<EvalConfig> {
         let mut overrides = self.config.overrides.clone();
         if let Some(path) = &self.model {
             let folder = toml::Value::String(model_folder(path)?.display().to_string());

@@ -4,6 +4,7 @@
 //! 130 interrupted.
 
 mod ask;
+mod compare;
 mod doctor;
 mod eval;
 mod exit;
@@ -55,6 +56,7 @@ enum Command {
     Sft(sft::SftArgs),
     Eval(eval::EvalArgs),
     Ask(ask::AskArgs),
+    Compare(compare::CompareArgs),
 }
 
 /// Runs the subcommand.
@@ -72,6 +74,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sft(args) => sft::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Ask(args) => ask::run(&args),
+        Command::Compare(args) => compare::run(&args),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The sections of a config as typed, with their defaults. What they mean together is decided in `validate`.
 
 use super::ConfigError;
+use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
+use crate::optim::{Schedule, WeightUpdate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -298,60 +300,6 @@ pub struct RewardSection {
     pub broken_format: Option<f64>,
 }
 
-/// What is taken from a score to make an advantage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Baseline {
-    /// The group's mean (NapMem).
-    #[default]
-    Mean,
-    /// The group's mean, then divided by the group's standard deviation (GRPO).
-    GroupStd,
-    /// The group's mean, then divided by the batch's standard deviation.
-    BatchStd,
-    /// Nothing.
-    None,
-}
-
-/// Estimator of the KL divergence from the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KlEstimator {
-    /// logπ − logπ_ref.
-    K1,
-    /// Half its square.
-    K2,
-    /// e^d − d − 1 with d = logπ_ref − logπ.
-    #[default]
-    K3,
-}
-
-/// How token losses become one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LossAggregation {
-    /// Mean over all completion tokens of the batch.
-    #[default]
-    TokenMean,
-    /// Sum over a trajectory, mean over trajectories.
-    SeqMeanTokenSum,
-    /// Mean over a trajectory, mean over trajectories.
-    SeqMeanTokenMean,
-    /// Sum over a trajectory divided by `sequence_norm`, mean over trajectories (Dr. GRPO).
-    SeqMeanTokenSumNorm,
-}
-
-/// What happens to groups whose attempts all scored the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ZeroVarianceGroups {
-    /// They stay and still feel the KL penalty.
-    #[default]
-    Keep,
-    /// They are left out of the update.
-    Drop,
-}
-
 /// Where the reference weights are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -409,30 +357,6 @@ impl Default for GrpoSection {
             reference: ReferencePlace::Device,
         }
     }
-}
-
-/// Course of the learning rate after warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Schedule {
-    /// Stays.
-    #[default]
-    Constant,
-    /// Falls on a line to 0 at the last step.
-    Linear,
-    /// Falls on half a cosine to 0 at the last step.
-    Cosine,
-}
-
-/// How updates too small for bf16 weights survive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WeightUpdate {
-    /// fp32 copies of bf16 weights are updated and rounded; float32 weights need no copies.
-    #[default]
-    Fp32Master,
-    /// bf16 weights are updated in place with stochastic rounding.
-    Bf16Stochastic,
 }
 
 /// `[optim]`: AdamW.

@@ -29,5 +29,5 @@ pub use init::init_model;
 pub use layer::{DecoderLayer, Mixer};
 pub use layout::PackedLayout;
 pub use rope::Rotation;
-pub use save::save_model;
-pub use weights::{Parameter, WeightFiles};
+pub use save::{save_model, write_tensors};
+pub use weights::{Parameter, WeightFiles, read_tensors};

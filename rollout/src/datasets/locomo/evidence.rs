@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn spellings() {
         let ids = BTreeSet::from(["D8:6", "D9:17", "D11:26", "D30:5"]);
-        let cases: [(&[&str], &[&str], &[&str], usize); 7] = [
+        type Case<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], usize);
+        let cases: [Case; 7] = [
             (&["D8:6"], &["D8:6"], &[], 0),
             (&["D8:6; D9:17"], &["D8:6", "D9:17"], &[], 1),
             (&["D:11:26", "D8:6"], &["D11:26", "D8:6"], &[], 1),
