@@ -20,6 +20,10 @@ pub const SPECIALS: [&str; 9] = [
 
 const MERGES: [(&str, &str); 5] = [("Ċ", "Ċ"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("<", "|")];
 
+/// Like Qwen's, this takes line breaks together whatever follows them: cutting a text after them changes no ids.
+const SPLIT: &str =
+    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 pub const TEMPLATE: &str = r"{%- if tools %}
     {{- '<|im_start|>system\n<tools>' }}
     {%- for tool in tools %}{{ '\n' + (tool | tojson) }}{% endfor %}
@@ -69,11 +73,15 @@ pub fn tokenizer_json(specials: &[&str]) -> Value {
                    "normalized": false, "special": content.contains('|')})
         })
         .collect();
-    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let split =
+        json!({"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": false});
+    let pre_tokenizer = json!({"type": "Sequence", "pretokenizers": [split, byte_level]});
     let merges: Vec<Value> = MERGES.iter().map(|(a, b)| json!([a, b])).collect();
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": {"type": "NFC"},
-        "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+        "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "",
                   "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
                   "vocab": vocab, "merges": merges},

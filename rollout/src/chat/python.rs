@@ -8,16 +8,29 @@ use std::io::{self, Write};
 /// `json.dumps(value, ensure_ascii=False, indent=indent)`: separators `", "` and `": "`, keys in order, nothing escaped for HTML.
 pub fn dumps(value: &Value, indent: Option<usize>) -> String {
     let mut bytes = Vec::new();
-    let mut serializer = Serializer::with_formatter(&mut bytes, PythonFormatter { indent, depth: 0, empty: true });
-    value.serialize(&mut serializer).expect("a JSON value has string keys and goes to memory");
+    let mut serializer = Serializer::with_formatter(
+        &mut bytes,
+        PythonFormatter {
+            indent,
+            depth: 0,
+            empty: true,
+        },
+    );
+    value
+        .serialize(&mut serializer)
+        .expect("a JSON value has string keys and goes to memory");
     String::from_utf8(bytes).expect("the serializer writes UTF-8")
 }
 
 /// `repr` of a float: like Rust's shortest form, but with a signed exponent of two digits at least.
 pub fn float_repr(value: f64) -> String {
     let text = format!("{value:?}");
-    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
-    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    let Some((mantissa, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let (sign, digits) = exponent
+        .strip_prefix('-')
+        .map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
@@ -123,9 +136,13 @@ mod tests {
 
     #[test]
     fn floats_read_as_in_python() {
-        for (value, expected) in
-            [(1.0, "1.0"), (0.0001, "0.0001"), (1.5e-7, "1.5e-07"), (1e22, "1e+22"), (-2.5e100, "-2.5e+100")]
-        {
+        for (value, expected) in [
+            (1.0, "1.0"),
+            (0.0001, "0.0001"),
+            (1.5e-7, "1.5e-07"),
+            (1e22, "1e+22"),
+            (-2.5e100, "-2.5e+100"),
+        ] {
             assert_eq!(float_repr(value), expected);
         }
     }

@@ -331,7 +331,6 @@ impl Composer {
         self.track(TRACK_FILES[0], "Fitness", summary, narrative, evidence.clone());
         let values = [("x", sport)];
         self.ask_track(
-            TRACK_FILES[0],
             themes::FITNESS_QUESTIONS,
             &values,
             trend,
@@ -355,7 +354,7 @@ impl Composer {
         let summary = format!("{title} is mostly about {} lately.", focus.name);
         let narrative = format!("{first} {second}");
         self.track(file, title, summary, narrative, evidence.clone());
-        self.ask_track(file, questions, &[], focus.name, &evidence);
+        self.ask_track(questions, &[], focus.name, &evidence);
     }
 
     fn event(
@@ -393,14 +392,12 @@ impl Composer {
 
     fn ask_track(
         &mut self,
-        file: &'static str,
         questions: Words,
         values: &[(&str, &str)],
         gold: &str,
         records: &[RecordHandle],
     ) {
-        let mut evidence = vec![Evidence::File(file)];
-        evidence.extend(records.iter().copied().map(Evidence::Record));
+        let evidence = records.iter().copied().map(Evidence::Record).collect();
         self.ask(
             category::TREND,
             questions,
@@ -416,7 +413,7 @@ impl Composer {
         let domains = self.choose_some(themes::TASTES, 3);
         let preferences: Vec<_> = domains.iter().map(|taste| self.preference(taste)).collect();
         self.ask_preference(category::PREFERENCE, domains[0], preferences[0]);
-        let other = self.other_value(domains[1], preferences[1].0);
+        let other = self.other_value(domains[1], preferences[1]);
         self.event(
             RecordKind::Event,
             &domains[1].one_off,
@@ -424,20 +421,16 @@ impl Composer {
             &[("v", other)],
         );
         self.ask_preference(category::DISTRACTOR, domains[1], preferences[1]);
-        self.instruction(domains[2], preferences[2].0);
+        self.instruction(domains[2], preferences[2]);
     }
 
-    fn preference(&mut self, taste: &'static Taste) -> (&'static str, RecordHandle) {
+    fn preference(&mut self, taste: &'static Taste) -> &'static str {
         let (value, support) = self.choose(taste.values);
-        self.used.extend(
-            lexicon::DISHES
-                .iter()
-                .filter(|dish| lexicon::mentions(support.record, dish)),
-        );
+        self.used.extend(lexicon::DISHES.iter().filter(|dish| lexicon::mentions(support.record, dish)));
         let record = self.event(RecordKind::Event, support, 0..NUM_SESSIONS, &[]);
         self.supports.push((taste.track, record));
         self.draft.profile_line(fill(taste.profile, &[("v", value)]));
-        (value, record)
+        value
     }
 
     fn other_value(&mut self, taste: &'static Taste, value: &str) -> &'static str {
@@ -450,17 +443,8 @@ impl Composer {
         others.choose(&mut self.rng).expect("a taste has several values")
     }
 
-    fn ask_preference(
-        &mut self,
-        category: &'static str,
-        taste: &'static Taste,
-        (value, support): (&'static str, RecordHandle),
-    ) {
-        let evidence = vec![
-            Evidence::File(PROFILE_NAME),
-            Evidence::File(taste.track),
-            Evidence::Record(support),
-        ];
+    fn ask_preference(&mut self, category: &'static str, taste: &'static Taste, value: &str) {
+        let evidence = vec![Evidence::File(PROFILE_NAME)];
         self.ask(category, taste.questions, &[], vec![value.to_owned()], evidence);
     }
 

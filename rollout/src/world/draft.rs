@@ -29,7 +29,7 @@ pub enum Evidence {
     Message(MessageHandle),
     /// A record.
     Record(RecordHandle),
-    /// A track's or the profile's file.
+    /// The profile's file; what rests on a track names the track's records.
     File(&'static str),
 }
 
@@ -198,7 +198,6 @@ impl Draft {
             &format!("# Profile\n{}", self.profile_lines.join("\n")),
             track_names,
         );
-        let asked = self.days[NUM_SESSIONS - 1] + Days::new(3);
         let questions = self
             .questions
             .into_iter()
@@ -217,7 +216,7 @@ impl Draft {
                     gold: question.gold,
                     options: vec![],
                     category: question.category.to_owned(),
-                    date: Some(asked.to_string()),
+                    date: None,
                     evidence: evidence.collect(),
                     needs_memory: !question.evidence.is_empty(),
                 }

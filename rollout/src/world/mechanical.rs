@@ -125,14 +125,20 @@ impl Generate for MechanicalPolicy<'_> {
 
 /// What the policy may look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     Records,
     Conversations,
     File(&'static str),
 }
 
 impl Place {
-    fn call(self, question: &str) -> ToolCall {
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let files = TRACK_FILES.into_iter().chain([PROFILE_NAME]).map(Self::File);
+        [Self::Records, Self::Conversations].into_iter().chain(files)
+    }
+
+    /// The call that looks there, for a question.
+    pub(super) fn call(self, question: &str) -> ToolCall {
         let query = || query_words(question).join(" ");
         let (name, key, value) = match self {
             Self::Records => ("search_records", "query", query()),
@@ -145,7 +151,8 @@ impl Place {
         }
     }
 
-    fn reason(self) -> &'static str {
+    /// What an answer says about where it comes from.
+    pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Records => "from records",
             Self::Conversations => "from conversations",
@@ -153,6 +160,12 @@ impl Place {
             Self::File(_) => "from track",
         }
     }
+}
+
+/// The final answer's text.
+pub(super) fn answer_json(answer: &str, reason: &str) -> String {
+    let [answer, reason] = [answer, reason].map(|text| Value::String(text.to_owned()));
+    format!(r#"{{"answer": {answer}, "reason": {reason}}}"#)
 }
 
 /// The state of one attempt.
@@ -190,11 +203,7 @@ impl<'a> Reader<'a> {
             return message;
         }
         let (answer, reason) = self.answer();
-        let json = serde_json::json!(answer);
-        ChatMessage::new(
-            Role::Assistant,
-            format!(r#"{{"answer": {json}, "reason": "{reason}"}}"#),
-        )
+        ChatMessage::new(Role::Assistant, answer_json(&answer, reason))
     }
 
     /// A place not looked at yet; the tracks together are as likely as each of the others.
@@ -240,13 +249,10 @@ impl<'a> Reader<'a> {
         tempting.unwrap_or_else(|| (UNKNOWN.to_owned(), "no evidence"))
     }
 
-    /// The evidence was shown and says the answer.
+    /// The evidence was shown and says the answer. A track shows the ids of its records.
     fn is_evidence(&self, place: Place, text: &str, gold: &str) -> bool {
-        let shown = |id: &String| match place {
-            Place::File(file) => id == file,
-            Place::Records | Place::Conversations => lexicon::words(text).any(|word| word == id),
-        };
-        lexicon::mentions(text, gold) && self.question.evidence.iter().any(shown)
+        let is_shown = |id: &String| place == Place::File(PROFILE_NAME) && id == PROFILE_NAME || lexicon::words(text).any(|word| word == id);
+        lexicon::mentions(text, gold) && self.question.evidence.iter().any(is_shown)
     }
 }
 

@@ -5,14 +5,18 @@
 //! parameters. Everything is a pure function of the seed.
 
 mod compose;
+mod corpus;
 mod draft;
 pub mod lexicon;
+pub mod mechanical;
 mod query;
 mod slots;
 mod themes;
+pub mod tiny;
 mod write;
 
 pub use compose::TRACK_FILES;
+pub use corpus::{CorpusError, corpus};
 pub use query::query_words;
 pub use write::{WorldError, write};
 

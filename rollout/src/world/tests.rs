@@ -279,10 +279,14 @@ fn observations(pyramid: &Pyramid, question: &Question) -> Vec<(String, String)>
 }
 
 /// The place that holds the answer.
-fn right_place(question: &Question) -> String {
+fn right_place(user: &SampleUser, question: &Question) -> String {
     match question.category.as_str() {
         category::RAW_DETAIL => "search_conversations".to_owned(),
-        category::TREND | category::PREFERENCE | category::DISTRACTOR => question.evidence[0].clone(),
+        category::PREFERENCE | category::DISTRACTOR => PROFILE_NAME.to_owned(),
+        category::TREND => {
+            let track = user.pyramid.tracks.iter().find(|track| track.evidence.contains(&question.evidence[0]));
+            track.expect("a trend rests on a track's records").name.clone()
+        }
         _ => "search_records".to_owned(),
     }
 }
@@ -298,7 +302,7 @@ fn one_look_at_the_right_level_is_enough() {
             Pyramid::from_data(&user.user, user.pyramid.clone(), &embedder()).expect("a sound pyramid");
         for question in user.questions.iter().filter(|question| question.needs_memory) {
             num_questions += 1;
-            let right = right_place(question);
+            let right = right_place(&user, question);
             for (place, text) in observations(&pyramid, question) {
                 if !lexicon::mentions(&text, &question.gold[0]) {
                     continue;
