@@ -67,8 +67,15 @@ impl RunFolder {
 
     /// Whether a run has left something at `path`.
     pub fn is_used(path: &Path) -> Result<bool, RunFolderError> {
-        let unusable = |source| RunFolderError::Unusable { path: path.to_owned(), source };
-        if path.exists() { has_run(path).map_err(unusable) } else { Ok(false) }
+        let unusable = |source| RunFolderError::Unusable {
+            path: path.to_owned(),
+            source,
+        };
+        if path.exists() {
+            has_run(path).map_err(unusable)
+        } else {
+            Ok(false)
+        }
     }
 
     /// The folder itself.
@@ -229,7 +236,10 @@ mod tests {
     fn folder_with_other_things_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         fs_err::write(scratch.path().join("thesis.pdf"), "").unwrap();
-        assert!(matches!(RunFolder::open(scratch.path(), false), Err(RunFolderError::NotEmpty(_))));
+        assert!(matches!(
+            RunFolder::open(scratch.path(), false),
+            Err(RunFolderError::NotEmpty(_))
+        ));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Which exit code an error gives: decided by the outermost type of its chain that is known here.
+//! How a failed command ends: the text of its error, and the exit code, decided by the outermost type of the error's
+//! chain that is known here.
 
 use crate::checkpoint::{CheckpointError, RunFolderError};
 use crate::config::ConfigError;
@@ -22,6 +23,17 @@ const FILES: u8 = 6;
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     // A file error inside a model's error is a model's.
     error.chain().find_map(code_of).unwrap_or(RUNNING)
+}
+
+/// The error in one line: its own text, then each cause that the text before does not already give.
+pub fn error_text(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
@@ -58,13 +70,30 @@ mod tests {
     use std::io;
 
     #[test]
+    fn causes_are_said_once() {
+        let full = CheckpointError::Write {
+            path: "c".into(),
+            source: "disk full".into(),
+        };
+        let error = Err::<(), _>(full).context("step 3").unwrap_err();
+        let expected =
+            "step 3: c: cannot write the checkpoint: disk full (earlier checkpoints are untouched)";
+        assert_eq!(error_text(&error), expected);
+    }
+
+    #[test]
     fn kinds_of_failure_have_their_codes() {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let cases: [(anyhow::Error, u8); 8] = [
             (ConfigError::Read(missing()).into(), 2),
             (ShapeError::Read(missing()).into(), 4),
             (PyramidError::Io(missing()).into(), 3),
-            (Err::<(), _>(ModelFault::Io(missing())).context("loading").unwrap_err(), 4),
+            (
+                Err::<(), _>(ModelFault::Io(missing()))
+                    .context("loading")
+                    .unwrap_err(),
+                4,
+            ),
             (anyhow::anyhow!("loss is not finite"), 5),
             (Err::<(), _>(missing()).context("while saving").unwrap_err(), 6),
             (RunFolderError::InUse("runs/a".into()).into(), 6),

@@ -20,7 +20,7 @@ mod sft;
 mod show;
 mod train;
 
-pub use exit::exit_code;
+pub use exit::{error_text, exit_code};
 
 use clap::{Parser, Subcommand};
 use std::sync::LazyLock;

@@ -21,7 +21,7 @@ pub fn run(args: &ShowArgs) -> anyhow::Result<()> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&PyramidSummary::of(&pyramid))?);
     } else {
-        print!("{}", render_summary(&pyramid));
+        println!("{}", render_summary(&pyramid).trim_end());
     }
     Ok(())
 }

@@ -13,11 +13,14 @@ mod source;
 mod tasks;
 mod validate;
 
-pub use error::ConfigError;
-pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
 pub use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
 pub use crate::optim::{Schedule, WeightUpdate};
-pub use sections::{Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace, SplitSection, TrainSection, UpdateSection, WorldSection};
+pub use error::ConfigError;
+pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
+pub use sections::{
+    Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace,
+    SplitSection, TrainSection, UpdateSection, WorldSection,
+};
 pub use source::Source;
 pub use tasks::{AskConfig, EvalConfig, Part};
 

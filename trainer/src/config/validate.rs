@@ -1,14 +1,14 @@
 //! From sections as typed to a config that can run: ranges, arithmetic between keys, files.
 
-use crate::grpo::LossAggregation;
-use crate::optim::WeightUpdate;
 use super::sections::{
-    DataSection, Dtype, ModelSection, OptimSection, RawSft, RawTrain, RewardPreset,
-    RewardSection, RolloutSection, SplitSection, TrainSection, UpdateSection,
+    DataSection, Dtype, ModelSection, OptimSection, RawSft, RawTrain, RewardPreset, RewardSection,
+    RolloutSection, SplitSection, TrainSection, UpdateSection,
 };
 use super::{
     ConfigError, DataConfig, DataSource, Embedder, GrpoSection, RolloutConfig, SftConfig, Source, TrainConfig,
 };
+use crate::grpo::LossAggregation;
+use crate::optim::WeightUpdate;
 use napmem_reward::Rubric;
 use napmem_rollout::generate::{Sampling, TokenBudget};
 use std::fmt::Display;

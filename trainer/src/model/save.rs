@@ -93,7 +93,8 @@ fn entry_of<'a>(name: &'a str, tensor: &'a Tensor) -> Entry<'a> {
         Kind::Float => Dtype::F32,
         Kind::BFloat16 => Dtype::BF16,
         Kind::Half => Dtype::F16,
-        other => panic!("tensors are floats, found {other:?}"),
+        Kind::Int64 => Dtype::I64,
+        other => panic!("tensors are floats or counters, found {other:?}"),
     };
     Entry {
         name,
@@ -104,7 +105,7 @@ fn entry_of<'a>(name: &'a str, tensor: &'a Tensor) -> Entry<'a> {
     }
 }
 
-/// Writes named float tensors into one safetensors file.
+/// Writes named tensors (floats, and the int64 counters of an optimizer) into one safetensors file.
 pub fn write_tensors(tensors: &[(String, Tensor)], file: &Path) -> Result<(), ModelFault> {
     let entries: Vec<Entry> = tensors.iter().map(|(name, tensor)| entry_of(name, tensor)).collect();
     write_shard(&entries.iter().collect::<Vec<_>>(), file)

@@ -193,7 +193,8 @@ impl WeightFiles {
             Dtype::BF16 => Kind::BFloat16,
             Dtype::F16 => Kind::Half,
             Dtype::F64 => Kind::Double,
-            other => return Err(self.fault(key, format!("has dtype {other:?}; allowed are F32, BF16, F16, F64"))),
+            Dtype::I64 => Kind::Int64,
+            other => return Err(self.fault(key, format!("has dtype {other:?}; allowed are F32, BF16, F16, F64, I64"))),
         };
         Ok(Tensor::f_from_data_size(self.bytes(*shard, info), &shape, kind)?)
     }
