@@ -6,9 +6,11 @@
 pub mod answer;
 pub mod evidence;
 pub mod format;
+pub mod porter;
 pub mod rubric;
+mod text;
 
-pub use answer::Rule;
-//pub use evidence::EvidenceHits;
-//pub use format::{FinalAnswer, FormatFault, parse_final_answer};
+pub use answer::{AnswerScore, Rule, Verdict, score_answer};
+pub use evidence::EvidenceHits;
+pub use format::{FinalAnswer, FormatFault, parse_final_answer};
 pub use rubric::{Outcome, Rubric, RubricCase};

@@ -3,6 +3,9 @@
 use crate::generate::TokenId;
 use napmem_reward::{Outcome, RubricCase};
 use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// Why an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -124,5 +127,202 @@ impl Trajectory {
     /// All tool steps in order.
     pub fn tool_steps(&self) -> impl Iterator<Item = &ToolStep> {
         self.turns.iter().flat_map(|turn| &turn.tool_steps)
+    }
+}
+
+impl Trajectory {
+    /// Says which of the lengths, spans or mask values contradict each other, if any do.
+    pub fn check(&self) -> Result<(), String> {
+        let length = self.token_ids.len();
+        for (key, found) in [
+            ("loss_mask", self.loss_mask.len()),
+            ("sampler_logprobs", self.sampler_logprobs.len()),
+        ] {
+            if found != length {
+                return Err(format!("`{key}` has {found} values, `token_ids` has {length}"));
+            }
+        }
+        if let Some(at) = self.loss_mask.iter().position(|&mask| mask > 1) {
+            return Err(format!(
+                "`loss_mask[{at}]` must be 0 or 1, got {}",
+                self.loss_mask[at]
+            ));
+        }
+        let mut at = self.num_prompt_tokens;
+        let mut expected = vec![0; self.num_prompt_tokens.min(length)];
+        for (i, turn) in self.turns.iter().enumerate() {
+            let (completion, observation) = (turn.completion, turn.observation);
+            let in_order = completion.start == at
+                && completion.start <= completion.end
+                && completion.end == observation.start
+                && observation.start <= observation.end
+                && observation.end <= length;
+            if !in_order {
+                return Err(format!(
+                    "`turns[{i}]`: {completion:?} and {observation:?} do not follow position {at}"
+                ));
+            }
+            expected.resize(completion.end, 1);
+            expected.resize(observation.end, 0);
+            at = observation.end;
+        }
+        if at != length {
+            return Err(format!(
+                "the turns end at position {at}, `token_ids` has {length}"
+            ));
+        }
+        match (0..length).find(|&at| expected[at] != self.loss_mask[at]) {
+            Some(at) => Err(format!(
+                "`loss_mask[{at}]` must be {} by the turns' spans",
+                expected[at]
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A fault of a trajectory file.
+#[derive(Debug, Error)]
+pub enum TrajectoryError {
+    /// The file could not be read or written; the message names it.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// A line is not a trajectory.
+    #[error("{}:{line}: {message}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Writes one trajectory a line, replacing the file.
+pub fn write_jsonl(path: &Path, trajectories: &[Trajectory]) -> Result<(), TrajectoryError> {
+    let mut writer = BufWriter::new(fs_err::File::create(path)?);
+    for trajectory in trajectories {
+        serde_json::to_writer(&mut writer, trajectory).map_err(std::io::Error::from)?;
+        writer.write_all(b"\n")?;
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// Reads and checks the trajectories of a file; empty lines are skipped.
+pub fn read_jsonl(path: &Path) -> Result<Vec<Trajectory>, TrajectoryError> {
+    let mut trajectories = Vec::new();
+    for (index, line) in BufReader::new(fs_err::File::open(path)?).split(b'\n').enumerate() {
+        let line = line?;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let fault = |message| TrajectoryError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            message,
+        };
+        let trajectory: Trajectory =
+            serde_json::from_slice(&line).map_err(|error| fault(error.to_string()))?;
+        trajectory.check().map_err(fault)?;
+        trajectories.push(trajectory);
+    }
+    Ok(trajectories)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The worked example of [`Trajectory`].
+    fn example() -> Trajectory {
+        let span = |start, end| Span { start, end };
+        let turn = |completion, observation| Turn {
+            completion,
+            observation,
+            text: "é".into(),
+            tool_steps: Vec::new(),
+        };
+        Trajectory {
+            question_id: "q".into(),
+            user: "u".into(),
+            category: String::new(),
+            question: "?".into(),
+            gold: vec!["a".into()],
+            group_id: 1,
+            attempt: 0,
+            policy_version: 2,
+            token_ids: (0..13).collect(),
+            num_prompt_tokens: 3,
+            loss_mask: vec![0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 1, 1],
+            sampler_logprobs: vec![
+                0.0, 0.0, 0.0, -0.1, -1e-7, -3.4e-5, 0.0, 0.0, -0.3, -12.25, 0.0, -0.7, -0.0,
+            ],
+            turns: vec![
+                turn(span(3, 6), span(6, 8)),
+                turn(span(8, 10), span(10, 11)),
+                turn(span(11, 13), span(13, 13)),
+            ],
+            stop: StopReason::Answered,
+            answer: Some("a".into()),
+            reward: RewardParts {
+                outcome: Outcome {
+                    format: true,
+                    correct: true,
+                    memory_used: false,
+                },
+                case: RubricCase::CorrectWithoutMemory,
+                score: 0.0,
+                f1: 1.0,
+                evidence_hit_ratio: Some(1.0 / 3.0),
+            },
+        }
+    }
+
+    #[test]
+    fn files_keep_every_bit() {
+        let dir = tempfile::tempdir().expect("scratch folder");
+        let path = dir.path().join("t.jsonl");
+        let mut second = example();
+        second.attempt = 1;
+        let written = vec![example(), second];
+        write_jsonl(&path, &written).expect("written");
+        assert_eq!(read_jsonl(&path).expect("valid"), written);
+        assert_eq!(example().num_completion_tokens(), 7);
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let dir = tempfile::tempdir().expect("scratch folder");
+        let path = dir.path().join("t.jsonl");
+        let good = serde_json::to_string(&example()).expect("serialisable");
+        for (bad, expected) in [
+            ("{".to_owned(), "t.jsonl:3: EOF while parsing"),
+            (
+                good.replace("\"loss_mask\":[0,0", "\"loss_mask\":[0"),
+                "t.jsonl:3: `loss_mask` has 12 values, `token_ids` has 13",
+            ),
+            (
+                good.replace("\"loss_mask\":[0,0", "\"loss_mask\":[0,2"),
+                "t.jsonl:3: `loss_mask[1]` must be 0 or 1, got 2",
+            ),
+            (
+                good.replace("\"loss_mask\":[0,0", "\"loss_mask\":[0,1"),
+                "t.jsonl:3: `loss_mask[1]` must be 0 by the turns' spans",
+            ),
+            (
+                good.replace("{\"start\":8,\"end\":10}", "{\"start\":9,\"end\":10}"),
+                "t.jsonl:3: `turns[1]`",
+            ),
+            (
+                good.replace("\"token_ids\"", "\"ids\""),
+                "t.jsonl:3: missing field `token_ids`",
+            ),
+        ] {
+            fs_err::write(&path, format!("{good}\n\n{bad}\n")).expect("scratch folder");
+            let message = read_jsonl(&path).expect_err(expected).to_string();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 }

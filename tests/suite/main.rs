@@ -1,2 +1,7 @@
-//! The end-to-end test suite; one binary, a module a theme.
+//! The end-to-end test suite: one binary, a module a theme.
 #![allow(missing_docs)]
+
+mod engine;
+mod learning;
+mod parity;
+mod support;

@@ -1,10 +1,21 @@
 //! The napmem trainer: policy model, sampling engine, GRPO, optimizer, checkpoints and the command line.
 
+pub mod ask;
 pub mod checkpoint;
 pub mod cli;
+pub mod compare;
 pub mod config;
+pub mod data;
 pub mod engine;
+pub mod eval;
 pub mod grpo;
+pub mod interrupt;
+pub mod learner;
 pub mod metrics;
 pub mod model;
 pub mod optim;
+pub mod passes;
+pub mod policy;
+pub mod rollouts;
+pub mod sft;
+pub mod train;

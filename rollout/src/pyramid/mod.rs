@@ -1,5 +1,185 @@
 //! A user's memory pyramid: conversations, records, topic tracks, profile; each level links down to its evidence.
+//!
+//! [`PyramidData`] is the four levels as plain values and files; [`Pyramid`] is one that was checked and indexed. Text
+//! in a pyramid is untrusted: this module never interprets it, and never opens a file that a text names.
 
+mod dense;
+mod error;
+mod fuse;
+mod hashed;
+mod index;
+mod lexical;
+mod markdown;
+mod store;
+mod summary;
 mod types;
+mod validate;
 
+pub use dense::DenseIndex;
+pub use error::PyramidError;
+pub(crate) use error::json_line_fault;
+pub use fuse::{RRF_K, SearchHit, fuse};
+pub use hashed::HashedNgramEmbedder;
+pub use lexical::{BM25_B, BM25_K1, LexicalIndex, terms};
+pub use markdown::{MAX_PROFILE_CHARS, PROFILE_NAME, check_track_name};
+pub use store::PyramidData;
+pub use summary::{PyramidSummary, render_summary};
 pub use types::{Message, Profile, Record, RecordChange, RecordKind, Track};
+pub use validate::{Backlinks, MAX_TRACKS};
+
+use crate::generate::{Embed, TextRole};
+use index::{LevelIndex, embed_checked};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Items that one search returns to the policy.
+pub const SEARCH_LIMIT: usize = 5;
+
+/// A checked and indexed pyramid. Shared by threads; nothing in it changes.
+pub struct Pyramid {
+    user: String,
+    data: PyramidData,
+    backlinks: Backlinks,
+    message_positions: HashMap<String, usize>,
+    record_positions: HashMap<String, usize>,
+    message_index: LevelIndex,
+    record_index: LevelIndex,
+    embedder: Arc<dyn Embed>,
+}
+
+impl Pyramid {
+    /// Reads, checks and indexes the folder of one user; the folder's name is the user's.
+    ///
+    /// Vectors are kept under `index/` and made anew when the embedder or a text has changed.
+    pub fn load(dir: &Path, embedder: &Arc<dyn Embed>) -> Result<Self, PyramidError> {
+        let user = dir
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let data = PyramidData::read(dir)?;
+        let backlinks = data.validate(dir)?;
+        Self::index(user, data, backlinks, embedder, Some(&dir.join("index")))
+    }
+
+    /// Checks and indexes levels that are in memory.
+    pub fn from_data(user: &str, data: PyramidData, embedder: &Arc<dyn Embed>) -> Result<Self, PyramidError> {
+        let backlinks = data.validate(Path::new(user))?;
+        Self::index(user.to_owned(), data, backlinks, embedder, None)
+    }
+
+    fn index(
+        user: String,
+        data: PyramidData,
+        backlinks: Backlinks,
+        embedder: &Arc<dyn Embed>,
+        cache: Option<&Path>,
+    ) -> Result<Self, PyramidError> {
+        let messages: Vec<(&str, String)> = data
+            .messages
+            .iter()
+            .map(|message| (message.id.as_str(), message_text(message)))
+            .collect();
+        let records: Vec<(&str, String)> = data
+            .records
+            .iter()
+            .map(|record| (record.id.as_str(), record.text.clone()))
+            .collect();
+        let file = |name: &str| cache.map(|dir| dir.join(name));
+        let message_index = LevelIndex::build(&messages, embedder, file("conversations.vectors").as_deref())?;
+        let record_index = LevelIndex::build(&records, embedder, file("records.vectors").as_deref())?;
+        Ok(Self {
+            user,
+            message_positions: positions(&messages),
+            record_positions: positions(&records),
+            message_index,
+            record_index,
+            embedder: Arc::clone(embedder),
+            backlinks,
+            data,
+        })
+    }
+
+    /// The user's id.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The four levels.
+    pub fn data(&self) -> &PyramidData {
+        &self.data
+    }
+
+    /// The message of that id.
+    pub fn message(&self, id: &str) -> Option<&Message> {
+        self.message_positions
+            .get(id)
+            .map(|&position| &self.data.messages[position])
+    }
+
+    /// The record of that id.
+    pub fn record(&self, id: &str) -> Option<&Record> {
+        self.record_positions
+            .get(id)
+            .map(|&position| &self.data.records[position])
+    }
+
+    /// The track of that file name.
+    pub fn track(&self, name: &str) -> Option<&Track> {
+        self.data.tracks.iter().find(|track| track.name == name)
+    }
+
+    /// Names that `read_file` takes: the profile, then the tracks by name.
+    pub fn file_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(PROFILE_NAME).chain(self.data.tracks.iter().map(|track| track.name.as_str()))
+    }
+
+    /// Ids of the records that have this message as a source, in the order of records.
+    pub fn records_of_message(&self, id: &str) -> &[String] {
+        self.backlinks
+            .records_of_message
+            .get(id)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// Names of the tracks that have this record as evidence, in the order of tracks.
+    pub fn tracks_of_record(&self, id: &str) -> &[String] {
+        self.backlinks.tracks_of_record.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Hybrid search over messages, best first.
+    pub fn search_messages(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
+        self.search(&self.message_index, query, limit)
+    }
+
+    /// Hybrid search over records, best first.
+    pub fn search_records(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
+        self.search(&self.record_index, query, limit)
+    }
+
+    fn search(&self, index: &LevelIndex, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
+        let vectors = embed_checked(&[query], TextRole::Query, &self.embedder)?;
+        Ok(index.search(query, &vectors[0], limit))
+    }
+}
+
+/// What is indexed of a message: its text, and who said it where two people talk.
+fn message_text(message: &Message) -> String {
+    match &message.speaker {
+        Some(speaker) => format!("{speaker}: {}", message.content),
+        None => message.content.clone(),
+    }
+}
+
+fn positions(items: &[(&str, String)]) -> HashMap<String, usize> {
+    items
+        .iter()
+        .enumerate()
+        .map(|(position, (id, _))| ((*id).to_owned(), position))
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod fixtures;
+#[cfg(test)]
+mod tests;

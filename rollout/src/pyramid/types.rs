@@ -101,3 +101,15 @@ pub struct Profile {
     /// Section `## Evidence`: names of the tracks it rests on, one `- name` a line.
     pub evidence: Vec<String>,
 }
+
+impl RecordKind {
+    /// The kind's name as files and observations spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fact => "fact",
+            Self::Event => "event",
+            Self::Instruction => "instruction",
+            Self::Preference => "preference",
+        }
+    }
+}

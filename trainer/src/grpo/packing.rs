@@ -143,6 +143,23 @@ impl MicroBatch {
         }
     }
 
+    /// The same sequences with `length` of the scored tokens, from `start` on. Weights stay those of the whole batch.
+    pub fn scored_range(&self, start: i64, length: i64) -> Self {
+        let cut = |t: &Tensor| t.narrow(0, start, length);
+        Self {
+            token_ids: self.token_ids.shallow_clone(),
+            lengths: self.lengths.clone(),
+            score_positions: cut(&self.score_positions),
+            target_ids: cut(&self.target_ids),
+            sequence_of: cut(&self.sequence_of),
+            advantages: cut(&self.advantages),
+            sampler_logprobs: cut(&self.sampler_logprobs),
+            old_logprobs: self.old_logprobs.as_ref().map(cut),
+            token_weights: cut(&self.token_weights),
+            targets: self.targets[start as usize..(start + length) as usize].to_vec(),
+        }
+    }
+
     /// N.
     pub fn num_scored(&self) -> usize {
         self.targets.len()

@@ -111,6 +111,11 @@ impl Decoder {
         matmul_weight(hidden_nh, &self.head.narrow(0, 0, self.num_tokens)).to_kind(Kind::Float)
     }
 
+    /// One layer without a cache: residual stream [T, hidden] to the same. For callers that walk the layers themselves.
+    pub fn run_layer(&self, layer: &DecoderLayer, x_th: &Tensor, layout: &PackedLayout, rotation: &Rotation) -> Tensor {
+        layer.forward(x_th, &BatchContext { layout, rotation, active_r: None }, None)
+    }
+
     /// Residual stream [T, hidden] after the last layer, before the final norm, for packed `ids` i64 [T].
     ///
     /// With a cache the tokens follow what it holds, and it is advanced; `active` then says which rows advance (one token each).

@@ -28,5 +28,6 @@ pub use head::{HeadScores, score_chunk};
 pub use init::init_model;
 pub use layer::{DecoderLayer, Mixer};
 pub use layout::PackedLayout;
-pub use save::save_model;
-pub use weights::{Parameter, WeightFiles};
+pub use rope::Rotation;
+pub use save::{save_model, write_tensors};
+pub use weights::{Parameter, WeightFiles, read_tensors};

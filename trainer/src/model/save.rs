@@ -88,25 +88,31 @@ fn bytes_of(tensor: &Tensor) -> Vec<u8> {
     bytes
 }
 
-fn entry_of(parameter: &Parameter) -> Entry<'_> {
-    let dtype = match parameter.tensor.kind() {
+fn entry_of<'a>(name: &'a str, tensor: &'a Tensor) -> Entry<'a> {
+    let dtype = match tensor.kind() {
         Kind::Float => Dtype::F32,
         Kind::BFloat16 => Dtype::BF16,
         Kind::Half => Dtype::F16,
-        other => panic!("parameters are floats, found {other:?}"),
+        other => panic!("tensors are floats, found {other:?}"),
     };
     Entry {
-        name: &parameter.name,
+        name,
         dtype,
-        shape: parameter.tensor.size().iter().map(|&n| n as usize).collect(),
-        num_bytes: parameter.tensor.numel() * parameter.tensor.kind().elt_size_in_bytes(),
-        content: Content::Ours(&parameter.tensor),
+        shape: tensor.size().iter().map(|&n| n as usize).collect(),
+        num_bytes: tensor.numel() * tensor.kind().elt_size_in_bytes(),
+        content: Content::Ours(tensor),
     }
+}
+
+/// Writes named float tensors into one safetensors file.
+pub fn write_tensors(tensors: &[(String, Tensor)], file: &Path) -> Result<(), ModelFault> {
+    let entries: Vec<Entry> = tensors.iter().map(|(name, tensor)| entry_of(name, tensor)).collect();
+    write_shard(&entries.iter().collect::<Vec<_>>(), file)
 }
 
 /// Writes `model.safetensors`, or shards of at most 4 GiB with an index, in the parameters' order; then foreign tensors.
 pub fn write_parameters(parameters: &[Parameter], foreign: Option<&WeightFiles>, dir: &Path) -> Result<(), ModelFault> {
-    let mut entries: Vec<Entry> = parameters.iter().map(entry_of).collect();
+    let mut entries: Vec<Entry> = parameters.iter().map(|p| entry_of(&p.name, &p.tensor)).collect();
     let raw = foreign.into_iter().flat_map(WeightFiles::foreign).map(|(name, dtype, shape, bytes)| {
         let content = Content::Raw(bytes);
         Entry { name, dtype, shape: shape.to_vec(), num_bytes: bytes.len(), content }

@@ -105,6 +105,10 @@ impl WeightFiles {
         let index = dir.join("model.safetensors.index.json");
         let single = dir.join("model.safetensors");
         let files = if index.exists() { shard_names(&index)?.iter().map(|n| dir.join(n)).collect() } else { vec![single] };
+        Self::map(dir, files)
+    }
+
+    fn map(dir: &Path, files: Vec<PathBuf>) -> Result<Self, ModelFault> {
         let mut found = Self { dir: dir.to_path_buf(), shards: Vec::new(), entries: IndexMap::new() };
         for file in files {
             found.add(file)?;
@@ -173,11 +177,17 @@ impl WeightFiles {
     }
 
     fn read(&self, key: &str, shape: &[i64]) -> Result<Tensor, ModelFault> {
-        let (shard, info) = &self.entries[key];
-        let found: Vec<i64> = info.shape.iter().map(|&n| n as i64).collect();
-        if found != shape {
-            return Err(self.fault(key, format!("has shape {found:?}, this configuration needs {shape:?}")));
+        let tensor = self.read_any(key)?;
+        if tensor.size() != shape {
+            let message = format!("has shape {:?}, this configuration needs {shape:?}", tensor.size());
+            return Err(self.fault(key, message));
         }
+        Ok(tensor)
+    }
+
+    fn read_any(&self, key: &str) -> Result<Tensor, ModelFault> {
+        let (shard, info) = &self.entries[key];
+        let shape: Vec<i64> = info.shape.iter().map(|&n| n as i64).collect();
         let kind = match info.dtype {
             Dtype::F32 => Kind::Float,
             Dtype::BF16 => Kind::BFloat16,
@@ -185,7 +195,7 @@ impl WeightFiles {
             Dtype::F64 => Kind::Double,
             other => return Err(self.fault(key, format!("has dtype {other:?}; allowed are F32, BF16, F16, F64"))),
         };
-        Ok(Tensor::f_from_data_size(self.bytes(*shard, info), shape, kind)?)
+        Ok(Tensor::f_from_data_size(self.bytes(*shard, info), &shape, kind)?)
     }
 
     fn missing(&self, name: &str, shape: &[i64]) -> ModelFault {
@@ -197,6 +207,12 @@ impl WeightFiles {
         let file = self.entries.get(key).map_or(&self.dir, |(shard, _)| &self.shards[*shard].file);
         ModelFault::Tensor { file: file.clone(), tensor: key.to_owned(), message }
     }
+}
+
+/// All tensors of one safetensors file, in the file's order, on the CPU.
+pub fn read_tensors(file: &Path) -> Result<Vec<(String, Tensor)>, ModelFault> {
+    let found = WeightFiles::map(file.parent().unwrap_or(file), vec![file.to_path_buf()])?;
+    found.entries.keys().map(|key| Ok((key.clone(), found.read_any(key)?))).collect()
 }
 
 /// Tensors that belong to the same checkpoint but not to the text model.

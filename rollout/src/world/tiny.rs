@@ -1,0 +1,226 @@
+//! The files of the tiny checkpoint beside its weights: tokenizer, chat template, model and generation configuration.
+//!
+//! The tokenizer is a byte-level BPE like Qwen's, trained on rendered text of the sample world. It departs in one thing:
+//! up to four digits stay together, so that a day, a year or the number of an id is one token.
+
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::path::Path;
+use tokenizers::decoders::byte_level::ByteLevel;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
+
+/// Rows of the tiny model's embedding; the tokenizer has at most as many tokens.
+pub const VOCAB_SIZE: usize = 2048;
+
+/// The chat template: Qwen3.5's format with one short line for each tool.
+pub const CHAT_TEMPLATE: &str = include_str!("chat_template.jinja");
+
+/// What the tiny model is told; short, because every attempt pays for it.
+pub const SYSTEM_PROMPT: &str = "Answer as JSON. Files: profile.md, fitness.md, home.md, work.md.";
+
+/// Qwen's special tokens and whether decoders may skip them.
+const SPECIAL_TOKENS: [(&str, bool); 9] = [
+    ("<|endoftext|>", true),
+    ("<|im_start|>", true),
+    ("<|im_end|>", true),
+    ("<tool_call>", false),
+    ("</tool_call>", false),
+    ("<tool_response>", false),
+    ("</tool_response>", false),
+    ("<think>", false),
+    ("</think>", false),
+];
+
+/// Qwen's cut of text into words, but for digits.
+const WORD_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}{1,4}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Why the tiny checkpoint's files could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TinyError {
+    /// A file or folder; the message names it.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The tokenizer library's own message.
+    #[error("training the tokenizer: {0}")]
+    Tokenizer(#[from] tokenizers::Error),
+}
+
+/// Trains the tokenizer on rendered conversations; special tokens in them are left out of the training.
+///
+/// # Errors
+/// When the tokenizer library refuses the pattern or the training.
+pub fn train_tokenizer(texts: &[String]) -> Result<Tokenizer, TinyError> {
+    let byte_level = ByteLevel::new(false, false, false);
+    let split = Split::new(
+        SplitPattern::Regex(WORD_PATTERN.to_owned()),
+        SplitDelimiterBehavior::Isolated,
+        false,
+    )?;
+    let words = Sequence::new(vec![
+        PreTokenizerWrapper::Split(split),
+        PreTokenizerWrapper::ByteLevel(byte_level),
+    ]);
+    let mut tokenizer = Tokenizer::new(BPE::default());
+    tokenizer
+        .with_normalizer(Some(NFC))
+        .with_pre_tokenizer(Some(words))
+        .with_post_processor(Some(byte_level))
+        .with_decoder(Some(byte_level));
+    let trainer = BpeTrainer::builder()
+        .vocab_size(VOCAB_SIZE - SPECIAL_TOKENS.len())
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect::<HashSet<char>>())
+        .show_progress(false)
+        .build();
+    let pieces: Vec<&str> = texts
+        .iter()
+        .flat_map(|text| without_special_tokens(text))
+        .collect();
+    tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), pieces.into_iter())?;
+    let specials =
+        SPECIAL_TOKENS.map(|(content, special)| AddedToken::from(content, special).normalized(false));
+    tokenizer.add_tokens(&specials);
+    Ok(tokenizer)
+}
+
+/// The text between special tokens.
+fn without_special_tokens(text: &str) -> Vec<&str> {
+    SPECIAL_TOKENS.iter().fold(vec![text], |pieces, (token, _)| {
+        pieces
+            .into_iter()
+            .flat_map(|piece| piece.split(token))
+            .filter(|piece| !piece.is_empty())
+            .collect()
+    })
+}
+
+/// Writes `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json` and `generation_config.json`.
+///
+/// # Errors
+/// When the folder or a file cannot be written.
+pub fn write_files(dir: &Path, tokenizer: &Tokenizer) -> Result<(), TinyError> {
+    fs_err::create_dir_all(dir)?;
+    fs_err::write(dir.join("tokenizer.json"), tokenizer.to_string(true)? + "\n")?;
+    fs_err::write(dir.join("chat_template.jinja"), CHAT_TEMPLATE)?;
+    let id = |token: &str| {
+        tokenizer
+            .token_to_id(token)
+            .expect("training added the special tokens")
+    };
+    let [pad, end] = ["<|endoftext|>", "<|im_end|>"].map(id);
+    for (name, value) in [
+        ("tokenizer_config.json", tokenizer_config()),
+        ("config.json", model_config(pad, end)),
+        (
+            "generation_config.json",
+            json!({ "eos_token_id": [end, pad], "pad_token_id": pad }),
+        ),
+    ] {
+        fs_err::write(dir.join(name), format!("{value:#}\n"))?;
+    }
+    Ok(())
+}
+
+fn tokenizer_config() -> Value {
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": false,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": 4096,
+    })
+}
+
+/// The smallest shape with both kinds of layer that learns to copy: about a million parameters.
+fn model_config(pad_id: u32, end_id: u32) -> Value {
+    json!({
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "attention_bias": false,
+        "attention_dropout": 0.0,
+        "hidden_act": "silu",
+        "linear_conv_kernel_dim": 4,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "rms_norm_eps": 1e-6,
+        "initializer_range": 0.02,
+        "max_position_embeddings": 4096,
+        "rope_parameters": { "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 },
+        "tie_word_embeddings": true,
+        "use_cache": true,
+        "eos_token_id": end_id,
+        "pad_token_id": pad_id,
+        "dtype": "float32",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trained() -> Tokenizer {
+        let text = "<|im_start|>user\nOn March 14, 2024 Anna walked the dog Biscuit.<|im_end|>\n";
+        train_tokenizer(&vec![text.to_owned(); 3]).expect("trained")
+    }
+
+    #[test]
+    fn numbers_and_words_are_single_tokens_and_text_survives() {
+        let tokenizer = trained();
+        for (text, num) in [("2024", 1), (" Biscuit", 1), ("<|im_end|>", 1), ("14", 1)] {
+            assert_eq!(
+                tokenizer.encode(text, false).expect("encoded").len(),
+                num,
+                "{text}"
+            );
+        }
+        let text = "naïve Übung 漢字 \u{1f642}\n\t 20245";
+        let ids = tokenizer.encode(text, false).expect("encoded");
+        assert_eq!(tokenizer.decode(ids.get_ids(), false).expect("decoded"), text);
+        assert!(tokenizer.get_vocab_size(true) <= VOCAB_SIZE);
+    }
+
+    #[test]
+    fn training_is_deterministic() {
+        let [one, other] = [trained(), trained()].map(|tokenizer| tokenizer.to_string(false).expect("JSON"));
+        assert_eq!(one, other);
+    }
+
+    #[test]
+    fn special_tokens_are_left_out() {
+        assert_eq!(
+            without_special_tokens("<think>\n\n</think>\n\nhi<|im_end|>"),
+            ["\n\n", "\n\nhi"]
+        );
+    }
+
+    #[test]
+    fn writes_every_file() {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        write_files(dir.path(), &trained()).expect("written");
+        for name in [
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "chat_template.jinja",
+            "config.json",
+            "generation_config.json",
+        ] {
+            assert!(dir.path().join(name).exists(), "{name}");
+        }
+        assert!(Tokenizer::from_file(dir.path().join("tokenizer.json")).is_ok());
+    }
+}

@@ -1,0 +1,35 @@
+//! Fixtures: where they lie and what is in them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use tch::Tensor;
+
+/// A file or folder of `tests/fixtures`.
+pub fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+/// Named tensors of a fixture.
+pub struct Expected {
+    name: String,
+    tensors: HashMap<String, Tensor>,
+}
+
+impl Expected {
+    /// Reads a model folder's `expected.safetensors`.
+    pub fn read(model: &str) -> Self {
+        let file = fixture(model).join("expected.safetensors");
+        let tensors = Tensor::read_safetensors(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        Self { name: model.to_owned(), tensors: tensors.into_iter().collect() }
+    }
+
+    /// The tensor of that name.
+    pub fn get(&self, name: &str) -> Tensor {
+        self.tensors.get(name).unwrap_or_else(|| panic!("{} has no tensor {name}", self.name)).shallow_clone()
+    }
+
+    /// Sequence lengths of `input_ids`.
+    pub fn lengths(&self) -> Vec<i64> {
+        Vec::try_from(self.get("lengths")).expect("i64 lengths")
+    }
+}

@@ -1,0 +1,30 @@
+//! `napmem compare`: two policies on the same held-out questions.
+
+use super::eval::EvalArgs;
+use crate::checkpoint::model_folder;
+use crate::compare::CompareConfig;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Compare two policies on the same held-out questions
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Data, sampling and the policy before.
+    #[command(flatten)]
+    eval: EvalArgs,
+    /// The policy after: model folder, checkpoint or run folder (its best checkpoint)
+    #[arg(long, value_name = "DIR")]
+    after: PathBuf,
+    /// When the work began, in seconds since 1970; wall_s in the results counts from there
+    #[arg(long, value_name = "SECONDS")]
+    started: Option<u64>,
+}
+
+/// Compares.
+pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
+    crate::compare::run(&CompareConfig {
+        eval: args.eval.plan()?,
+        after: model_folder(&args.after)?,
+        started_s: args.started,
+    })
+}

@@ -1,0 +1,77 @@
+//! Which exit code an error gives: decided by the outermost type of its chain that is known here.
+
+use crate::checkpoint::{CheckpointError, RunFolderError};
+use crate::config::ConfigError;
+use crate::config::memory::ShapeError;
+use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
+use crate::metrics::MetricsError;
+use crate::model::ModelFault;
+use napmem_rollout::chat::ChatError;
+use napmem_rollout::datasets::DatasetError;
+use napmem_rollout::pyramid::PyramidError;
+use napmem_rollout::trajectory::TrajectoryError;
+use std::error::Error;
+
+const CONFIG: u8 = 2;
+const DATA: u8 = 3;
+const MODEL: u8 = 4;
+const RUNNING: u8 = 5;
+const FILES: u8 = 6;
+
+/// The process's exit code for an error.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    // A file error inside a model's error is a model's.
+    error.chain().find_map(code_of).unwrap_or(RUNNING)
+}
+
+fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
+    if error.is::<Interrupted>() {
+        return u8::try_from(INTERRUPTED_EXIT_CODE).ok();
+    }
+    if error.is::<ConfigError>() {
+        return Some(CONFIG);
+    }
+    if error.is::<PyramidError>() || error.is::<DatasetError>() || error.is::<TrajectoryError>() {
+        return Some(DATA);
+    }
+    let is_model = error.is::<ModelFault>()
+        || error.is::<ChatError>()
+        || error.is::<ShapeError>()
+        || error.is::<super::fetch::FetchError>();
+    if is_model {
+        return Some(MODEL);
+    }
+    if let Some(RunFolderError::NotEmpty(_)) = error.downcast_ref() {
+        return Some(CONFIG);
+    }
+    let is_file = error.is::<CheckpointError>()
+        || error.is::<RunFolderError>()
+        || error.is::<MetricsError>()
+        || error.is::<std::io::Error>();
+    is_file.then_some(FILES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+    use std::io;
+
+    #[test]
+    fn kinds_of_failure_have_their_codes() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let cases: [(anyhow::Error, u8); 8] = [
+            (ConfigError::Read(missing()).into(), 2),
+            (ShapeError::Read(missing()).into(), 4),
+            (PyramidError::Io(missing()).into(), 3),
+            (Err::<(), _>(ModelFault::Io(missing())).context("loading").unwrap_err(), 4),
+            (anyhow::anyhow!("loss is not finite"), 5),
+            (Err::<(), _>(missing()).context("while saving").unwrap_err(), 6),
+            (RunFolderError::InUse("runs/a".into()).into(), 6),
+            (Interrupted { step: 3 }.into(), 130),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(exit_code(&error), expected, "{error:#}");
+        }
+    }
+}

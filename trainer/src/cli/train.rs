@@ -1,0 +1,132 @@
+//! `napmem train`: GRPO on a memory pyramid, and what can be known about a run before it starts.
+
+use super::machine;
+use crate::checkpoint::{RunFolder, RunFolderError, latest_complete};
+use crate::config::memory::{ModelShape, estimate, gibibytes};
+use crate::config::{ConfigError, ReferencePlace, TrainConfig, refuse_other_settings};
+use crate::interrupt::Interrupt;
+use clap::Args;
+use std::path::PathBuf;
+
+/// A config file and what is laid over it.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// The config file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Override a key of the config, such as grpo.group_size=8; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub overrides: Vec<String>,
+}
+
+impl ConfigArgs {
+    /// Reads and checks a training config.
+    pub fn load_train(&self) -> Result<TrainConfig, ConfigError> {
+        TrainConfig::load(&self.config, &self.overrides)
+    }
+}
+
+/// Train a policy by GRPO
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// The config.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Go on with the run in train.run_dir, if there is one
+    #[arg(long)]
+    pub resume: bool,
+    /// Check everything that can be known without starting, and estimate the memory
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Checks or trains.
+pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
+    let config = args.config.load_train()?;
+    if args.dry_run {
+        dry_run(&config, args.resume)
+    } else {
+        crate::train::run(&config, args.resume, &Interrupt::install()?)
+    }
+}
+
+fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
+    println!("{}: keys, ranges and files are right", config.file.display());
+    run_folder(config, resume)?;
+    let device = config.model.device.resolve()?;
+    let rollout = &config.rollout;
+    println!(
+        "a step: {} questions × {} attempts = {} trajectories of at most {} tokens, {} update(s)",
+        rollout.questions_per_step,
+        rollout.group_size,
+        rollout.questions_per_step * rollout.group_size,
+        rollout.budget.max_total_tokens,
+        config.grpo.updates_per_batch
+    );
+    memory(config, device)
+}
+
+fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
+    let run_dir = &config.train.run_dir;
+    if !RunFolder::is_used(run_dir)? {
+        let free = machine::free_disk(run_dir)
+            .map_or(String::new(), |free| format!(", {:.1} GiB free", gibibytes(free)));
+        println!("{}: a new run{free}", run_dir.display());
+        return Ok(());
+    }
+    if !resume {
+        return Err(RunFolderError::NotEmpty(run_dir.clone()).into());
+    }
+    refuse_other_settings(&run_dir.join("config.toml"), &config.to_toml())?;
+    let found = latest_complete(run_dir)?;
+    for skipped in &found.skipped {
+        println!("passed over: {skipped}");
+    }
+    match found.checkpoint {
+        Some(checkpoint) => println!(
+            "{}: goes on after step {}",
+            run_dir.display(),
+            checkpoint.meta().step
+        ),
+        None => println!("{}: no whole checkpoint yet, starts again", run_dir.display()),
+    }
+    Ok(())
+}
+
+fn memory(config: &TrainConfig, device: tch::Device) -> anyhow::Result<()> {
+    let shape = ModelShape::read(&config.model.path)?;
+    let estimate = estimate(&shape, config);
+    println!(
+        "memory of {:.3} billion parameters on {device:?}, estimated:",
+        shape.num_parameters as f64 / 1e9
+    );
+    print!("{estimate}");
+    let (needed, there) = match device {
+        tch::Device::Cuda(index) => (
+            estimate.device_peak,
+            machine::gpus().get(index).map(|gpu| gpu.memory),
+        ),
+        _ => (
+            estimate.device_peak + estimate.host,
+            machine::host_memory().map(|memory| memory.available),
+        ),
+    };
+    let Some(there) = there else { return Ok(()) };
+    println!("  {:<20} {:>9.3} GiB", "available", gibibytes(there));
+    if needed > there {
+        println!("This does not fit. {}", advice(config));
+    }
+    Ok(())
+}
+
+fn advice(config: &TrainConfig) -> String {
+    let mut options = vec!["a smaller `rollout.max_total_tokens`"];
+    if !config.update.recompute {
+        options.push("`update.recompute` true");
+    }
+    if config.grpo.kl_coefficient > 0.0 && config.grpo.reference == ReferencePlace::Device {
+        options.push("`grpo.reference` \"reload\" or \"cpu\"");
+    }
+    options.push("`optim.weights` \"bf16-stochastic\" with `model.dtype` \"bfloat16\"");
+    format!("What helps: {}.", options.join(", "))
+}

@@ -1,0 +1,260 @@
+//! One update of the policy from a batch of scored trajectories.
+
+use crate::config::{GrpoSection, OptimSection, ReferencePlace, TrainConfig, UpdateSection};
+use crate::grpo::{
+    AdvantageOptions, Advantages, GlobalCounts, GroupedReward, LossOptions, MicroBatch, PackOptions, TrainSequence, advantages,
+    grpo_loss, pack,
+};
+use crate::metrics::Metrics;
+use crate::optim::{AdamW, AdamWOptions, LearningRate, StepReport};
+use crate::passes::{PassOptions, PassReport, accumulate, score};
+use crate::policy::{Policy, load_decoder};
+use crate::model::Decoder;
+use napmem_rollout::trajectory::Trajectory;
+use std::path::PathBuf;
+use tch::{Device, Tensor};
+
+/// An AdamW over all parameters of a decoder, which become leaves that collect gradients.
+pub fn optimizer_of(decoder: &Decoder, options: AdamWOptions) -> anyhow::Result<AdamW> {
+    let params = decoder.parameters.iter().map(|parameter| {
+        let leaf = parameter.tensor.set_requires_grad(true);
+        (parameter.name.clone(), leaf)
+    });
+    Ok(AdamW::new(params.collect(), options)?)
+}
+
+/// The optimizer's options as configured.
+pub fn adamw_options(optim: &OptimSection, seed: u64) -> AdamWOptions {
+    AdamWOptions {
+        beta1: optim.beta1,
+        beta2: optim.beta2,
+        epsilon: optim.epsilon,
+        weight_decay: optim.weight_decay,
+        max_grad_norm: Some(optim.max_grad_norm),
+        weights: optim.weights,
+        seed,
+        max_skipped_steps: optim.max_skipped_steps,
+    }
+}
+
+/// The learning rate's course over `total_steps` updates.
+pub fn learning_rate(optim: &OptimSection, total_steps: u64) -> LearningRate {
+    LearningRate {
+        peak: optim.learning_rate,
+        schedule: optim.schedule,
+        warmup_steps: optim.warmup_steps as u64,
+        total_steps,
+    }
+}
+
+/// Where the reference log-probabilities come from.
+#[derive(Debug)]
+enum Reference {
+    /// β = 0: nobody asks.
+    None,
+    /// Loaded, on its own device.
+    Loaded(Box<Decoder>),
+    /// Read from disk for each batch.
+    Reload(PathBuf),
+}
+
+/// What turns trajectories into updates.
+#[derive(Debug)]
+pub struct Learner {
+    optimizer: AdamW,
+    rate: LearningRate,
+    reference: Reference,
+    grpo: GrpoSection,
+    pack: PackOptions,
+    passes: PassOptions,
+    group_size: usize,
+}
+
+impl Learner {
+    /// A learner for `policy`, whose weights may be ahead of the reference: that is always `model.path`.
+    pub fn new(config: &TrainConfig, policy: &Policy, total_steps: u64) -> anyhow::Result<Self> {
+        let grpo = config.grpo.clone();
+        let (dir, kind) = (&config.model.path, policy.decoder.kind());
+        let loaded = |device| load_decoder(dir, &policy.chat, kind, device).map(|d| Reference::Loaded(Box::new(d)));
+        let reference = match grpo.reference {
+            _ if grpo.kl_coefficient == 0.0 => Reference::None,
+            ReferencePlace::Device => loaded(policy.decoder.device())?,
+            ReferencePlace::Cpu => loaded(Device::Cpu)?,
+            ReferencePlace::Reload => Reference::Reload(dir.clone()),
+        };
+        Ok(Self {
+            optimizer: optimizer_of(&policy.decoder, adamw_options(&config.optim, config.train.seed))?,
+            rate: learning_rate(&config.optim, total_steps * grpo.updates_per_batch as u64),
+            reference,
+            pack: PackOptions {
+                micro_batch_tokens: config.update.micro_batch_tokens,
+                aggregation: grpo.loss_aggregation,
+                sequence_norm: grpo.sequence_norm,
+            },
+            passes: pass_options(&config.update, config.rollout.sampling.temperature),
+            group_size: config.rollout.group_size,
+            grpo,
+        })
+    }
+
+    /// The optimizer, for saving and loading its state.
+    pub fn optimizer(&mut self) -> &mut AdamW {
+        &mut self.optimizer
+    }
+
+    /// Updates the policy `updates_per_batch` times, each time from an equal share of the groups.
+    pub fn update(&mut self, policy: &mut Policy, trajectories: &[Trajectory], metrics: &mut Metrics) -> anyhow::Result<()> {
+        let options = AdvantageOptions {
+            baseline: self.grpo.baseline,
+            zero_variance_groups: self.grpo.zero_variance_groups,
+            group_size: self.group_size,
+        };
+        let found = metrics.time("adv", || advantages(&GroupedReward::of(trajectories), &options));
+        metrics.extend("", crate::grpo::advantage_metrics(&found));
+        let shares = self.shares(trajectories, &found);
+        let mut batches = Vec::new();
+        for share in &shares {
+            batches.push((pack(share, GlobalCounts::of(share), &self.pack)?, GlobalCounts::of(share)));
+        }
+        if self.grpo.updates_per_batch > 1 {
+            // Weights move between the updates of a batch, so the ratio needs the log-probabilities before the first.
+            metrics.time("old_log_prob", || {
+                for (batch, _) in &mut batches {
+                    for micro in &mut batch.micro_batches {
+                        let old = score(&policy.decoder, &micro.to_device(policy.decoder.device()), &self.passes);
+                        micro.old_logprobs = Some(old.to_device(Device::Cpu));
+                    }
+                }
+            });
+        }
+        let references = metrics.time("ref", || self.reference_scores(policy, &batches))?;
+        let start = std::time::Instant::now();
+        let mut totals = UpdateTotals::default();
+        for ((batch, counts), references) in batches.iter().zip(&references) {
+            if !batch.micro_batches.is_empty() {
+                self.update_once(policy, &batch.micro_batches, references, *counts, &mut totals)?;
+            }
+        }
+        metrics.set("timing_s/update_actor", start.elapsed().as_secs_f64());
+        totals.log(metrics);
+        Ok(())
+    }
+
+    /// The trajectories to learn from, cut into `updates_per_batch` runs of whole groups.
+    fn shares<'a>(&self, trajectories: &'a [Trajectory], found: &Advantages) -> Vec<Vec<TrainSequence<'a>>> {
+        let per_share = trajectories.len() / self.grpo.updates_per_batch;
+        let mut shares = vec![Vec::new(); self.grpo.updates_per_batch];
+        for (i, advantage) in found.kept() {
+            let share = (i / per_share).min(shares.len() - 1);
+            shares[share].push(TrainSequence::of(&trajectories[i], advantage));
+        }
+        shares
+    }
+
+    /// Reference log-probabilities of every micro-batch, `None` without a reference.
+    fn reference_scores(
+        &self,
+        policy: &Policy,
+        batches: &[(crate::grpo::PackedBatch, GlobalCounts)],
+    ) -> anyhow::Result<Vec<Vec<Option<Tensor>>>> {
+        let reloaded;
+        let decoder = match &self.reference {
+            Reference::None => {
+                return Ok(batches.iter().map(|(batch, _)| batch.micro_batches.iter().map(|_| None).collect()).collect());
+            }
+            Reference::Loaded(decoder) => decoder.as_ref(),
+            Reference::Reload(dir) => {
+                reloaded = load_decoder(dir, &policy.chat, policy.decoder.kind(), policy.decoder.device())?;
+                &reloaded
+            }
+        };
+        let score_one = |micro: &MicroBatch| {
+            let scores = score(decoder, &micro.to_device(decoder.device()), &self.passes);
+            Some(scores.to_device(policy.decoder.device()))
+        };
+        Ok(batches.iter().map(|(batch, _)| batch.micro_batches.iter().map(score_one).collect()).collect())
+    }
+
+    fn update_once(
+        &mut self,
+        policy: &mut Policy,
+        micro_batches: &[MicroBatch],
+        references: &[Option<Tensor>],
+        counts: GlobalCounts,
+        totals: &mut UpdateTotals,
+    ) -> anyhow::Result<()> {
+        let options = LossOptions {
+            clip_low: self.grpo.clip_low,
+            clip_high: self.grpo.clip_high,
+            dual_clip: self.grpo.dual_clip,
+            kl_coefficient: self.grpo.kl_coefficient,
+            kl_estimator: self.grpo.kl_estimator,
+        };
+        self.optimizer.zero_grad();
+        let mut report = PassReport::default();
+        for (micro, reference) in micro_batches.iter().zip(references) {
+            let micro = micro.to_device(policy.decoder.device());
+            let loss = |logprobs: &Tensor, part: &MicroBatch, start: usize| {
+                let reference = reference.as_ref().map(|r| r.narrow(0, start as i64, part.num_scored() as i64));
+                grpo_loss(logprobs, part, reference.as_ref(), &options)
+            };
+            report.merge(&accumulate(&policy.decoder, &micro, &self.passes, &loss)?);
+        }
+        let rate = self.rate.at(self.optimizer.num_steps());
+        let step = take_step(&mut self.optimizer, report.sums.loss, rate)?;
+        policy.version += 1;
+        totals.add(&report, counts, &step, rate);
+        Ok(())
+    }
+}
+
+/// Pass options as configured.
+pub fn pass_options(update: &UpdateSection, temperature: f64) -> PassOptions {
+    // Greedy sampling scores at temperature 1.
+    let temperature = if temperature == 0.0 { 1.0 } else { temperature };
+    PassOptions { temperature, head_chunk_tokens: update.head_chunk_tokens, recompute: update.recompute }
+}
+
+/// Steps the optimizer, or skips where the loss is not a number; says so on stderr.
+pub fn take_step(optimizer: &mut AdamW, loss: f64, rate: f64) -> anyhow::Result<StepReport> {
+    let report = if loss.is_finite() {
+        let gradients = optimizer.gradients();
+        optimizer.step(&gradients, rate)?
+    } else {
+        optimizer.skip_step(loss)?
+    };
+    if let Some(reason) = &report.skipped {
+        eprintln!("napmem: update skipped: {reason}");
+    }
+    Ok(report)
+}
+
+/// Numbers of the updates of one batch, averaged where several are made.
+#[derive(Debug, Default)]
+struct UpdateTotals {
+    num_updates: f64,
+    sums: Metrics,
+    num_skipped: f64,
+}
+
+impl UpdateTotals {
+    fn add(&mut self, report: &PassReport, counts: GlobalCounts, step: &StepReport, rate: f64) {
+        let mut one: Vec<(String, f64)> = report.sums.policy_metrics(counts).into_iter().collect();
+        one.push(("actor/entropy".to_owned(), report.entropy / counts.num_tokens.max(1) as f64));
+        one.push(("actor/grad_norm".to_owned(), step.grad_norm));
+        one.push(("actor/grad_clipped".to_owned(), f64::from(u8::from(step.clipped))));
+        one.push(("actor/lr".to_owned(), rate));
+        one.push(("optim/changed_weight_fraction".to_owned(), step.changed_weight_fraction));
+        for (name, value) in one {
+            let sum = self.sums.get(&name).unwrap_or(0.0) + value;
+            self.sums.set(name, sum);
+        }
+        self.num_updates += 1.0;
+        self.num_skipped += f64::from(u8::from(step.skipped.is_some()));
+    }
+
+    fn log(&self, metrics: &mut Metrics) {
+        metrics.extend("", self.sums.iter().map(|(name, sum)| (name, sum / self.num_updates)));
+        metrics.set("optim/num_skipped_updates", self.num_skipped);
+    }
+}

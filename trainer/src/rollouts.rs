@@ -1,0 +1,79 @@
+//! Runs episodes with a policy: for training, for validation, for an evaluation.
+
+use crate::config::TrainConfig;
+use crate::data::Dataset;
+use crate::metrics::Metrics;
+use crate::policy::Policy;
+use napmem_rollout::episode::{EpisodeJob, EpisodeLimits, EpisodeRunner};
+use napmem_rollout::generate::{GenerateStats, Sampling};
+use napmem_rollout::question::Question;
+use napmem_rollout::trajectory::Trajectory;
+
+/// Groups that are handed to the engine together in an evaluation, between two steps of its progress bar.
+const EVALUATION_GROUPS: usize = 32;
+
+/// Limits of an episode as configured.
+pub fn limits(config: &TrainConfig) -> EpisodeLimits {
+    EpisodeLimits {
+        max_tool_steps: config.rollout.max_tool_steps,
+        max_turns: config.rollout.max_turns,
+        max_observation_tokens: config.rollout.max_observation_tokens,
+        budget: config.rollout.budget,
+    }
+}
+
+/// Runs `jobs` under a config's rules.
+pub fn run_jobs(
+    config: &TrainConfig,
+    policy: &Policy,
+    jobs: &[EpisodeJob],
+    sampling: &Sampling,
+) -> anyhow::Result<(Vec<Trajectory>, GenerateStats)> {
+    let mut runner = EpisodeRunner::new(&policy.chat, limits(config), config.rubric, config.rollout.enable_thinking);
+    if let Some(text) = &config.rollout.system_prompt {
+        runner = runner.with_system_prompt(text.as_str());
+    }
+    Ok(runner.run(&mut policy.engine(), jobs, sampling)?)
+}
+
+/// Asks every question `num_attempts` times; `progress` gets the number of questions and tokens done at a time.
+///
+/// Seeds depend on `seed` and each question's place alone, so that two policies answer under the same random streams.
+pub fn evaluate(
+    config: &TrainConfig,
+    policy: &Policy,
+    dataset: &Dataset,
+    questions: &[Question],
+    (num_attempts, seed): (usize, u64),
+    progress: &dyn Fn(u64, u64),
+) -> anyhow::Result<Vec<Trajectory>> {
+    let mut all = Vec::new();
+    for (start, part) in questions.chunks(EVALUATION_GROUPS).enumerate().map(|(i, p)| (i * EVALUATION_GROUPS, p)) {
+        let job = |(i, question)| dataset.job(question, (start + i) as u64, seed, num_attempts);
+        let jobs: Vec<EpisodeJob> = part.iter().enumerate().map(job).collect();
+        let (trajectories, stats) = run_jobs(config, policy, &jobs, &config.rollout.sampling)?;
+        progress(part.len() as u64, stats.num_sampled_tokens as u64);
+        all.extend(trajectories);
+    }
+    Ok(all)
+}
+
+/// Means over trajectories that say how well a policy navigates, under the prefix `val/`.
+pub fn evaluation_metrics(trajectories: &[Trajectory]) -> Metrics {
+    let mut metrics = Metrics::new();
+    let mean = |value: &dyn Fn(&Trajectory) -> f64| {
+        trajectories.iter().map(value).sum::<f64>() / trajectories.len().max(1) as f64
+    };
+    let flag = |b: bool| f64::from(u8::from(b));
+    metrics.set("val/score_mean", mean(&|t| t.reward.score));
+    metrics.set("val/accuracy", mean(&|t| flag(t.reward.outcome.correct)));
+    metrics.set("val/f1", mean(&|t| t.reward.f1));
+    metrics.set("val/format", mean(&|t| flag(t.reward.outcome.format)));
+    metrics.set("val/memory_used", mean(&|t| flag(t.reward.outcome.memory_used)));
+    metrics.set("val/tool_calls", mean(&|t| t.tool_steps().count() as f64));
+    let hits: Vec<f64> = trajectories.iter().filter_map(|t| t.reward.evidence_hit_ratio).collect();
+    if !hits.is_empty() {
+        metrics.set("val/evidence_hit_ratio", hits.iter().sum::<f64>() / hits.len() as f64);
+    }
+    metrics
+}

@@ -1,0 +1,185 @@
+//! Supervised fine-tuning on trajectories: the same masks, packing and passes as GRPO, with another loss.
+
+use crate::checkpoint::{CheckpointMeta, CheckpointWriter, DataPosition, RunFolder, WEIGHTS, latest_complete, prune};
+use crate::config::SftConfig;
+use crate::data::epoch_order;
+use crate::grpo::{GlobalCounts, LossAggregation, PackOptions, PackedBatch, TrainSequence, pack, sft_loss};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::learner::{adamw_options, learning_rate, optimizer_of, pass_options, take_step};
+use crate::metrics::{Metrics, MetricsWriter, Progress};
+use crate::model::{read_tensors, save_model, write_tensors};
+use crate::optim::{AdamW, LearningRate};
+use crate::passes::{PassOptions, PassReport, accumulate, score};
+use crate::policy::{Policy, load_decoder};
+use napmem_rollout::trajectory::{self, Trajectory};
+use std::time::Instant;
+use tch::Kind;
+
+/// File of the optimizer's state in a checkpoint.
+const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// Trains to the end or to an interrupt.
+pub fn run(config: &SftConfig, resume: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let mut run = Run::open(config, resume)?;
+    while run.state.step < run.num_steps {
+        run.step()?;
+        let is_last = run.state.step == run.num_steps;
+        let is_due = |every: usize| every > 0 && (is_last || run.state.step.is_multiple_of(every as u64));
+        let (validate, save) = (is_due(config.train.validation_every), is_due(config.train.checkpoint_every));
+        if validate {
+            run.validate()?;
+        }
+        let is_stopped = interrupt.is_requested();
+        if save || is_stopped {
+            run.checkpoint()?;
+        }
+        if is_stopped && !is_last {
+            return Err(Interrupted { step: run.state.step }.into());
+        }
+    }
+    Ok(())
+}
+
+struct Run<'a> {
+    config: &'a SftConfig,
+    folder: RunFolder,
+    train: Vec<Trajectory>,
+    validation: Vec<Trajectory>,
+    policy: Policy,
+    optimizer: AdamW,
+    rate: LearningRate,
+    passes: PassOptions,
+    writer: MetricsWriter,
+    progress: Progress,
+    state: CheckpointMeta,
+    num_steps: u64,
+}
+
+impl<'a> Run<'a> {
+    fn open(config: &'a SftConfig, resume: bool) -> anyhow::Result<Self> {
+        let folder = RunFolder::open(&config.train.run_dir, resume)?;
+        let checkpoint = if folder.is_resumed() { latest_complete(folder.path())?.checkpoint } else { None };
+        folder.save_config(&config.to_toml())?;
+        let mut policy = Policy::load(&config.model)?;
+        let mut train = trajectory::read_jsonl(&config.trajectories)?;
+        // Whole users are held out: their attempts lie together in the file.
+        let num_held_out = (train.len() as f64 * config.validation_fraction) as usize;
+        let validation = train.split_off(train.len() - num_held_out);
+        let per_epoch = train.len() / config.trajectories_per_step;
+        anyhow::ensure!(
+            per_epoch > 0,
+            "{}: {} trajectories to train on are fewer than `data.trajectories_per_step` = {}",
+            config.trajectories.display(),
+            train.len(),
+            config.trajectories_per_step
+        );
+        let num_steps = config.train.max_steps.unwrap_or(usize::MAX).min(per_epoch * config.train.epochs) as u64;
+        let mut state = CheckpointMeta { seed: config.train.seed, ..CheckpointMeta::default() };
+        if let Some(checkpoint) = &checkpoint {
+            state = checkpoint.meta().clone();
+            let (kind, device) = (config.model.dtype.kind(), policy.decoder.device());
+            policy.decoder = load_decoder(&checkpoint.path(WEIGHTS), &policy.chat, kind, device)?;
+        }
+        let mut optimizer = optimizer_of(&policy.decoder, adamw_options(&config.optim, config.train.seed))?;
+        if let Some(checkpoint) = &checkpoint {
+            optimizer.load_state(read_tensors(&checkpoint.path(OPTIMIZER))?)?;
+        }
+        let writer = MetricsWriter::open(&folder, folder.is_resumed().then_some(state.step))?;
+        Ok(Self {
+            rate: learning_rate(&config.optim, num_steps),
+            passes: pass_options(&config.update, 1.0),
+            progress: Progress::new(),
+            config,
+            folder,
+            train,
+            validation,
+            policy,
+            optimizer,
+            writer,
+            state,
+            num_steps,
+        })
+    }
+
+    /// One update on the next trajectories of the epoch's order.
+    fn step(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let per_step = self.config.trajectories_per_step;
+        if self.state.data_position.num_used + per_step > self.train.len() {
+            self.state.data_position = DataPosition { epoch: self.state.data_position.epoch + 1, num_used: 0 };
+        }
+        let DataPosition { epoch, num_used } = self.state.data_position;
+        let order = epoch_order(self.train.len(), self.config.train.seed, epoch);
+        let chosen: Vec<&Trajectory> = order[num_used..num_used + per_step].iter().map(|&i| &self.train[i]).collect();
+        let (batch, counts) = self.packed(&chosen)?;
+        self.optimizer.zero_grad();
+        let mut report = PassReport::default();
+        for micro in &batch.micro_batches {
+            let micro = micro.to_device(self.policy.decoder.device());
+            let loss = |logprobs: &tch::Tensor, part: &_, _| sft_loss(logprobs, part);
+            report.merge(&accumulate(&self.policy.decoder, &micro, &self.passes, &loss)?);
+        }
+        let rate = self.rate.at(self.optimizer.num_steps());
+        let step = take_step(&mut self.optimizer, report.sums.loss, rate)?;
+        self.state.step += 1;
+        self.state.data_position.num_used += per_step;
+        let seconds = start.elapsed().as_secs_f64();
+        let mut metrics = Metrics::new();
+        metrics.set("sft/loss", report.sums.loss);
+        metrics.set("sft/entropy", report.entropy / counts.num_tokens.max(1) as f64);
+        metrics.set("actor/grad_norm", step.grad_norm);
+        metrics.set("actor/lr", rate);
+        metrics.set("optim/changed_weight_fraction", step.changed_weight_fraction);
+        metrics.set("timing_s/step", seconds);
+        metrics.set("training/epoch", epoch as f64);
+        self.writer.log(self.state.step, &metrics)?;
+        if self.state.step.is_multiple_of(10) {
+            let (step, loss) = (self.state.step, report.sums.loss);
+            self.progress.line(&format!("step {step}/{}  loss {loss:.4}  {seconds:.2} s", self.num_steps));
+        }
+        Ok(())
+    }
+
+    fn packed(&self, trajectories: &[&Trajectory]) -> anyhow::Result<(PackedBatch, GlobalCounts)> {
+        let sequences: Vec<TrainSequence> = trajectories.iter().map(|t| TrainSequence::of(t, 0.0)).collect();
+        let counts = GlobalCounts::of(&sequences);
+        let options = PackOptions {
+            micro_batch_tokens: self.config.update.micro_batch_tokens,
+            aggregation: LossAggregation::TokenMean,
+            sequence_norm: None,
+        };
+        Ok((pack(&sequences, counts, &options)?, counts))
+    }
+
+    /// Mean negative log-likelihood of the held-out trajectories' completion tokens.
+    fn validate(&mut self) -> anyhow::Result<()> {
+        if self.validation.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<&Trajectory> = self.validation.iter().collect();
+        let (batch, counts) = self.packed(&all)?;
+        let mut sum = 0.0;
+        for micro in &batch.micro_batches {
+            let micro = micro.to_device(self.policy.decoder.device());
+            sum -= score(&self.policy.decoder, &micro, &self.passes).sum(Kind::Double).double_value(&[]);
+        }
+        let loss = sum / counts.num_tokens.max(1) as f64;
+        let mut metrics = Metrics::new();
+        metrics.set("val/loss", loss);
+        self.writer.log(self.state.step, &metrics)?;
+        self.progress.line(&format!("validation after step {}: loss {loss:.4}", self.state.step));
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> anyhow::Result<()> {
+        let writer = CheckpointWriter::begin(self.folder.path(), self.state.step)?;
+        writer.part(WEIGHTS, |dir| -> anyhow::Result<()> {
+            fs_err::create_dir(dir)?;
+            Ok(save_model(&self.policy.decoder, &self.policy.source, dir)?)
+        })?;
+        let state = self.optimizer.state_tensors();
+        writer.part(OPTIMIZER, |path| write_tensors(&state, path))?;
+        writer.commit(&self.state)?;
+        Ok(prune(self.folder.path(), self.config.train.keep_last)?)
+    }
+}

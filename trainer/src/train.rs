@@ -1,0 +1,259 @@
+//! GRPO on a memory pyramid: the whole loop, top to bottom.
+//!
+//! A step: draw questions, roll out a group of attempts at each, score them, compare each attempt with its group, update the
+//! policy, log. Every `validation_every` steps the policy answers questions about users it never learns from; checkpoints
+//! hold everything that a step depends on, so that a resumed run takes the same steps as one that was never stopped.
+
+use crate::checkpoint::{Best, Checkpoint, CheckpointMeta, CheckpointWriter, DataPosition, RunFolder, WEIGHTS};
+use crate::checkpoint::{latest_complete, prune, record_best};
+use crate::config::{TrainConfig, refuse_other_settings};
+use crate::data::{Dataset, epoch_order, mix};
+use crate::grpo::rollout_metrics;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::learner::Learner;
+use crate::metrics::{Metrics, MetricsWriter, Progress, trajectory_markdown};
+use crate::model::{read_tensors, save_model, write_tensors};
+use crate::policy::{Policy, load_decoder};
+use crate::rollouts::{evaluate, evaluation_metrics, run_jobs};
+use napmem_native::{peak_resident_bytes, reset_peak_resident};
+use napmem_rollout::episode::EpisodeJob;
+use napmem_rollout::tools::Tool;
+use napmem_rollout::trajectory::{self, Trajectory};
+use std::time::Instant;
+
+/// Streams that seeds are drawn from, so that validation never shares one with training.
+const TRAIN_STREAM: u64 = 1;
+const VALIDATION_STREAM: u64 = 2;
+/// Trajectories shown in TensorBoard at each validation.
+const SHOWN_TRAJECTORIES: usize = 3;
+/// File of the optimizer's state in a checkpoint.
+const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// Trains to the end, to an early stop, or to an interrupt (which is an error after everything is saved).
+pub fn run(config: &TrainConfig, resume: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let mut run = Run::open(config, resume)?;
+    if run.state.step == 0 {
+        run.validate()?;
+    }
+    while run.state.step < run.num_steps && !run.is_stale() {
+        let start = Instant::now();
+        let mut metrics = Metrics::new();
+        let trajectories = run.rollout(&mut metrics)?;
+        run.learn(&trajectories, &mut metrics)?;
+        run.log(&trajectories, start, metrics)?;
+        let is_last = run.state.step == run.num_steps;
+        let is_best = run.is_due(config.train.validation_every, is_last) && run.validate()?;
+        let is_stopped = interrupt.is_requested();
+        if is_best || is_stopped || run.is_stale() || run.is_due(config.train.checkpoint_every, is_last) {
+            run.checkpoint(is_best)?;
+        }
+        if is_stopped && !is_last {
+            return Err(Interrupted { step: run.state.step }.into());
+        }
+    }
+    run.progress.line(&format!("{} steps done; the run is in {}", run.state.step, run.folder.path().display()));
+    Ok(())
+}
+
+/// A run and everything it holds.
+struct Run<'a> {
+    config: &'a TrainConfig,
+    folder: RunFolder,
+    dataset: Dataset,
+    policy: Policy,
+    learner: Learner,
+    writer: MetricsWriter,
+    progress: Progress,
+    state: CheckpointMeta,
+    num_steps: u64,
+}
+
+impl<'a> Run<'a> {
+    fn open(config: &'a TrainConfig, resume: bool) -> anyhow::Result<Self> {
+        let folder = RunFolder::open(&config.train.run_dir, resume)?;
+        let resolved = config.to_toml();
+        let mut checkpoint = None;
+        let progress = Progress::new();
+        if folder.is_resumed() {
+            refuse_other_settings(&folder.config_file(), &resolved)?;
+            let found = latest_complete(folder.path())?;
+            found.skipped.iter().for_each(|fault| progress.line(&format!("passed over: {fault}")));
+            checkpoint = found.checkpoint;
+        }
+        folder.save_config(&resolved)?;
+        let mut policy = Policy::load(&config.model)?;
+        let dataset = Dataset::of_run(config, policy.decoder.device())?;
+        let num_steps = config.num_steps(dataset.train.len())? as u64;
+        let mut state = CheckpointMeta { seed: config.train.seed, ..CheckpointMeta::default() };
+        if let Some(checkpoint) = &checkpoint {
+            state = checkpoint.meta().clone();
+            restore_weights(&mut policy, checkpoint, config)?;
+            progress.line(&format!("goes on after step {}", state.step));
+        }
+        let mut learner = Learner::new(config, &policy, num_steps)?;
+        if let Some(checkpoint) = &checkpoint {
+            learner.optimizer().load_state(read_tensors(&checkpoint.path(OPTIMIZER))?)?;
+        }
+        let resumed_step = folder.is_resumed().then_some(state.step);
+        if let Some(step) = resumed_step {
+            folder.forget_trajectories_after(step)?;
+        }
+        let mut writer = MetricsWriter::open(&folder, resumed_step)?;
+        if resumed_step.is_none() {
+            writer.hyperparameters(&resolved.parse()?)?;
+        }
+        Ok(Self { config, folder, dataset, policy, learner, writer, progress, state, num_steps })
+    }
+
+    /// Rolls out one group a question for the next questions of the epoch's order.
+    fn rollout(&mut self, metrics: &mut Metrics) -> anyhow::Result<Vec<Trajectory>> {
+        let (rollout, seed) = (&self.config.rollout, self.config.train.seed);
+        let position = self.next_position()?;
+        let order = epoch_order(self.dataset.train.len(), seed, position.epoch);
+        let chosen = &order[position.num_used..position.num_used + rollout.questions_per_step];
+        let stream = mix(mix(seed, TRAIN_STREAM), self.state.step);
+        let first_group = self.state.step * rollout.questions_per_step as u64;
+        let job = |(i, &q): (usize, &usize)| {
+            self.dataset.job(&self.dataset.train[q], first_group + i as u64, stream, rollout.group_size)
+        };
+        let jobs: Vec<EpisodeJob> = chosen.iter().enumerate().map(job).collect();
+        let phase = self.progress.phase(format!("step {} rollout", self.state.step + 1), jobs.len() as u64, "questions");
+        let (trajectories, stats) =
+            metrics.time("gen", || run_jobs(self.config, &self.policy, &jobs, &rollout.sampling))?;
+        phase.advance(jobs.len() as u64, stats.num_sampled_tokens as u64);
+        phase.finish();
+        metrics.set("timing_s/gen_prefill", stats.prefill_s);
+        metrics.set("timing_s/gen_decode", stats.decode_s);
+        metrics.set("perf/gen_tokens_per_s", stats.num_sampled_tokens as f64 / (stats.prefill_s + stats.decode_s));
+        let num_used = position.num_used + rollout.questions_per_step;
+        self.state.data_position = DataPosition { num_used, ..position };
+        Ok(trajectories)
+    }
+
+    /// The place of the next batch: a rest that fills no batch is left out of its epoch.
+    fn next_position(&self) -> anyhow::Result<DataPosition> {
+        let per_epoch = self.config.steps_per_epoch(self.dataset.train.len())? * self.config.rollout.questions_per_step;
+        let position = self.state.data_position;
+        Ok(if position.num_used >= per_epoch {
+            DataPosition { epoch: position.epoch + 1, num_used: 0 }
+        } else {
+            position
+        })
+    }
+
+    /// One batch's updates.
+    fn learn(&mut self, trajectories: &[Trajectory], metrics: &mut Metrics) -> anyhow::Result<()> {
+        let num_tokens: usize = trajectories.iter().map(|t| t.token_ids.len()).sum();
+        let phase =
+            self.progress.phase(format!("step {} update", self.state.step + 1), trajectories.len() as u64, "trajectories");
+        self.learner.update(&mut self.policy, trajectories, metrics)?;
+        phase.advance(trajectories.len() as u64, num_tokens as u64);
+        phase.finish();
+        self.state.step += 1;
+        self.state.policy_version = self.policy.version;
+        Ok(())
+    }
+
+    fn log(&mut self, trajectories: &[Trajectory], start: Instant, mut metrics: Metrics) -> anyhow::Result<()> {
+        metrics.extend("", rollout_metrics(trajectories, &Tool::ALL.map(Tool::name)));
+        let seconds = start.elapsed().as_secs_f64();
+        let num_tokens: usize = trajectories.iter().map(|t| t.token_ids.len()).sum();
+        metrics.set("timing_s/step", seconds);
+        metrics.set("perf/time_per_step", seconds);
+        metrics.set("perf/total_num_tokens", num_tokens as f64);
+        metrics.set("perf/throughput", num_tokens as f64 / seconds);
+        metrics.set("perf/max_memory_allocated_gb", peak_resident_bytes() as f64 / 1e9);
+        reset_peak_resident();
+        metrics.set("training/global_step", self.state.step as f64);
+        metrics.set("training/epoch", self.state.data_position.epoch as f64);
+        self.writer.log(self.state.step, &metrics)?;
+        trajectory::write_jsonl(&self.folder.trajectory_file("train", self.state.step), trajectories)?;
+        let number = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
+        self.progress.line(&format!(
+            "step {}/{}  score {:+.3}  correct {:.2}  calls {:.2}  evidence {:.2}  kl {:.4}  grad {:.2}  {:.1} s",
+            self.state.step,
+            self.num_steps,
+            number("critic/score/mean"),
+            number("rubric/correct"),
+            number("tool_call_counts/mean"),
+            number("tools/evidence_hit_ratio"),
+            number("actor/kl_loss"),
+            number("actor/grad_norm"),
+            seconds
+        ));
+        Ok(())
+    }
+
+    /// Answers validation questions; true when the mean score is the best so far.
+    fn validate(&mut self) -> anyhow::Result<bool> {
+        if self.config.train.validation_every == 0 {
+            return Ok(false);
+        }
+        let limit = self.config.train.validation_questions.unwrap_or(usize::MAX);
+        let questions = &self.dataset.validation[..self.dataset.validation.len().min(limit)];
+        let phase = self.progress.phase(format!("step {} validation", self.state.step), questions.len() as u64, "questions");
+        let start = Instant::now();
+        let seed = mix(self.config.train.seed, VALIDATION_STREAM);
+        let trajectories =
+            evaluate(self.config, &self.policy, &self.dataset, questions, (1, seed), &|n, tokens| phase.advance(n, tokens))?;
+        phase.finish();
+        let mut metrics = evaluation_metrics(&trajectories);
+        metrics.set("timing_s/testing", start.elapsed().as_secs_f64());
+        self.writer.log(self.state.step, &metrics)?;
+        trajectory::write_jsonl(&self.folder.trajectory_file("validation", self.state.step), &trajectories)?;
+        for (i, shown) in trajectories.iter().take(SHOWN_TRAJECTORIES).enumerate() {
+            self.writer.text(self.state.step, &format!("val/trajectory_{i}"), &trajectory_markdown(shown))?;
+        }
+        let score = metrics.get("val/score_mean").unwrap_or(f64::NEG_INFINITY);
+        self.progress.line(&format!(
+            "validation after step {}: score {score:+.3}  accuracy {:.3}  calls {:.2}",
+            self.state.step,
+            metrics.get("val/accuracy").unwrap_or(f64::NAN),
+            metrics.get("val/tool_calls").unwrap_or(f64::NAN),
+        ));
+        let is_best = self.state.best_score.is_none_or(|best| score > best);
+        if is_best {
+            self.state.best_score = Some(score);
+            self.state.num_validations_without_best = 0;
+        } else {
+            self.state.num_validations_without_best += 1;
+        }
+        Ok(is_best)
+    }
+
+    /// True once `early_stop_patience` validations in a row brought no new best.
+    fn is_stale(&self) -> bool {
+        self.config.train.early_stop_patience.is_some_and(|n| self.state.num_validations_without_best >= n)
+    }
+
+    fn is_due(&self, every: usize, is_last: bool) -> bool {
+        every > 0 && (is_last || self.state.step.is_multiple_of(every as u64))
+    }
+
+    fn checkpoint(&mut self, is_best: bool) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let writer = CheckpointWriter::begin(self.folder.path(), self.state.step)?;
+        writer.part(WEIGHTS, |dir| -> anyhow::Result<()> {
+            fs_err::create_dir(dir)?;
+            Ok(save_model(&self.policy.decoder, &self.policy.source, dir)?)
+        })?;
+        let state = self.learner.optimizer().state_tensors();
+        writer.part(OPTIMIZER, |path| write_tensors(&state, path))?;
+        writer.commit(&self.state)?;
+        if is_best {
+            let best = Best { step: self.state.step, score: self.state.best_score.unwrap_or(f64::NEG_INFINITY) };
+            record_best(self.folder.path(), best)?;
+        }
+        prune(self.folder.path(), self.config.train.keep_last)?;
+        let mut metrics = Metrics::new();
+        metrics.set("timing_s/save_checkpoint", start.elapsed().as_secs_f64());
+        Ok(self.writer.log(self.state.step, &metrics)?)
+    }
+}
+
+fn restore_weights(policy: &mut Policy, checkpoint: &Checkpoint, config: &TrainConfig) -> anyhow::Result<()> {
+    let (kind, device) = (config.model.dtype.kind(), policy.decoder.device());
+    policy.decoder = load_decoder(&checkpoint.path(WEIGHTS), &policy.chat, kind, device)?;
+    policy.version = checkpoint.meta().policy_version;
+    Ok(())
+}
