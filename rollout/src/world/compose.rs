@@ -331,7 +331,6 @@ impl Composer {
         self.track(TRACK_FILES[0], "Fitness", summary, narrative, evidence.clone());
         let values = [("x", sport)];
         self.ask_track(
-            TRACK_FILES[0],
             themes::FITNESS_QUESTIONS,
             &values,
             trend,
