@@ -63,7 +63,9 @@ pub enum OptimError {
         found: String,
     },
     /// The masters are not those of the model's weights.
-    #[error("optimizer state: `{name}` does not round to the model's weights: state and weights are of different steps")]
+    #[error(
+        "optimizer state: `{name}` does not round to the model's weights: state and weights are of different steps"
+    )]
     OtherWeights {
         /// The master tensor.
         name: String,
