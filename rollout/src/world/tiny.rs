@@ -22,7 +22,8 @@ pub const VOCAB_SIZE: usize = 2048;
 pub const CHAT_TEMPLATE: &str = include_str!("chat_template.jinja");
 
 /// What the tiny model is told; short, because every attempt pays for it.
-pub const SYSTEM_PROMPT: &str = "Answer as JSON. Files: profile.md, fitness.md, home.md, work.md.";
+pub const SYSTEM_PROMPT: &str =
+    r#"Answer from the user's memory. Do not guess. Form: {"answer": "...", "reason": "..."}"#;
 
 /// Qwen's special tokens and whether decoders may skip them.
 const SPECIAL_TOKENS: [(&str, bool); 9] = [
@@ -99,7 +100,8 @@ fn without_special_tokens(text: &str) -> Vec<&str> {
     })
 }
 
-/// Writes `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json` and `generation_config.json`.
+/// Writes `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json`, `generation_config.json` and
+/// `system_prompt.txt`.
 ///
 /// # Errors
 /// When the folder or a file cannot be written.
@@ -107,6 +109,7 @@ pub fn write_files(dir: &Path, tokenizer: &Tokenizer) -> Result<(), TinyError> {
     fs_err::create_dir_all(dir)?;
     fs_err::write(dir.join("tokenizer.json"), tokenizer.to_string(true)? + "\n")?;
     fs_err::write(dir.join("chat_template.jinja"), CHAT_TEMPLATE)?;
+    fs_err::write(dir.join("system_prompt.txt"), format!("{SYSTEM_PROMPT}\n"))?;
     let id = |token: &str| {
         tokenizer
             .token_to_id(token)
@@ -218,6 +221,7 @@ mod tests {
             "chat_template.jinja",
             "config.json",
             "generation_config.json",
+            "system_prompt.txt",
         ] {
             assert!(dir.path().join(name).exists(), "{name}");
         }
