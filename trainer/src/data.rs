@@ -3,7 +3,7 @@
 use crate::config::{DataConfig, DataSource, Embedder, Part, TrainConfig};
 use crate::engine::QwenEmbedder;
 use anyhow::Context;
-use napmem_rollout::datasets::{questions, split::Split, split::split_by_user};
+use napmem_rollout::datasets::{Split, questions, split_by_user};
 use napmem_rollout::episode::EpisodeJob;
 use napmem_rollout::generate::Embed;
 use napmem_rollout::pyramid::{HashedNgramEmbedder, Pyramid};

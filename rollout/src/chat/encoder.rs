@@ -128,12 +128,12 @@ impl Encoder {
 
     /// Ids of trusted text: the text of a special token means the token.
     pub fn encode_trusted(&self, text: &str) -> Vec<TokenId> {
-        self.encode_pieces(self.cut(text, true), |text| Cow::Borrowed(text))
+        self.encode_pieces(self.cut(text, true), Cow::Borrowed)
     }
 
     /// Ids of untrusted text: no special token, whatever it says.
     pub fn encode_plain(&self, text: &str) -> Vec<TokenId> {
-        self.encode_pieces(self.cut(text, false), |text| Cow::Borrowed(text))
+        self.encode_pieces(self.cut(text, false), Cow::Borrowed)
     }
 
     /// Ids of text rendered from strings that `guard` protected.

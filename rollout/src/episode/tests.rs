@@ -127,128 +127,70 @@ fn a_tool_loop_leaves_masks_spans_and_logprobs() {
     assert_eq!(trajectory.turns[0].text, LOOK);
 }
 
+/// How an attempt with this script ends: reason, row of the rubric, tool steps.
+fn ending(limits: EpisodeLimits, turns: &[&str]) -> (StopReason, RubricCase, usize) {
+    let trajectory = run_with(limits, "r1: Oslo", turns);
+    assert_eq!(trajectory.turns.len(), turns.len());
+    let case = trajectory.reward.case;
+    assert_eq!(trajectory.answer.is_some(), case != RubricCase::BrokenFormat);
+    (trajectory.stop, case, trajectory.tool_steps().count())
+}
+
 #[test]
-fn each_way_to_end_has_its_reason_and_score() {
-    let four = EpisodeLimits {
-        max_turns: 2,
-        ..limits()
-    };
-    let short_turn = TokenBudget {
+fn answers_fall_into_the_rubrics_rows() {
+    use RubricCase::*;
+    let other_stop = RIGHT.replace("<|im_end|>", "<|endoftext|>");
+    let cases: [(&[&str], RubricCase, usize); 8] = [
+        (&[LOOK, RIGHT], CorrectWithMemory, 1),
+        (&[RIGHT], CorrectWithoutMemory, 0),
+        (&[LOOK, WRONG], WrongWithMemory, 1),
+        (&[WRONG], WrongWithoutMemory, 0),
+        (&[LOOK, "Oslo<|im_end|>"], BrokenFormat, 1),
+        (&[&other_stop], CorrectWithoutMemory, 0),
+        // Calls that fail cost steps and are no use of memory.
+        (&[WRONG_TOOL, MALFORMED, RIGHT], CorrectWithoutMemory, 2),
+        (&[TWICE, WRONG_TOOL, MALFORMED, RIGHT], CorrectWithMemory, 4),
+    ];
+    for (turns, case, num_steps) in cases {
+        assert_eq!(
+            ending(limits(), turns),
+            (StopReason::Answered, case, num_steps),
+            "{turns:?}"
+        );
+    }
+}
+
+#[test]
+fn each_limit_has_its_stop_reason() {
+    let short = TokenBudget {
         max_turn_tokens: 20,
         ..limits().budget
     };
-    let cases: Vec<(&str, EpisodeLimits, Vec<&str>, StopReason, RubricCase, usize)> = vec![
+    let two_turns = EpisodeLimits {
+        max_turns: 2,
+        ..limits()
+    };
+    let short_turns = EpisodeLimits {
+        budget: short,
+        ..limits()
+    };
+    let cases: [(EpisodeLimits, &[&str], StopReason, usize); 4] = [
         (
-            "right",
             limits(),
-            vec![LOOK, RIGHT],
-            StopReason::Answered,
-            RubricCase::CorrectWithMemory,
-            1,
-        ),
-        (
-            "right, unread",
-            limits(),
-            vec![RIGHT],
-            StopReason::Answered,
-            RubricCase::CorrectWithoutMemory,
-            0,
-        ),
-        (
-            "wrong",
-            limits(),
-            vec![LOOK, WRONG],
-            StopReason::Answered,
-            RubricCase::WrongWithMemory,
-            1,
-        ),
-        (
-            "wrong, unread",
-            limits(),
-            vec![WRONG],
-            StopReason::Answered,
-            RubricCase::WrongWithoutMemory,
-            0,
-        ),
-        (
-            "no JSON",
-            limits(),
-            vec![LOOK, "Oslo<|im_end|>"],
-            StopReason::Answered,
-            RubricCase::BrokenFormat,
-            1,
-        ),
-        (
-            "other stop token",
-            limits(),
-            vec!["{\"answer\": \"Oslo\", \"reason\": \"\"}<|endoftext|>"],
-            StopReason::Answered,
-            RubricCase::CorrectWithoutMemory,
-            0,
-        ),
-        (
-            "invalid calls are no use of memory",
-            limits(),
-            vec![WRONG_TOOL, MALFORMED, RIGHT],
-            StopReason::Answered,
-            RubricCase::CorrectWithoutMemory,
-            2,
-        ),
-        (
-            "all steps",
-            limits(),
-            vec![TWICE, WRONG_TOOL, MALFORMED, RIGHT],
-            StopReason::Answered,
-            RubricCase::CorrectWithMemory,
+            &[LOOK, LOOK, LOOK, LOOK, LOOK],
+            StopReason::ToolStepLimit,
             4,
         ),
-        (
-            "fifth step",
-            limits(),
-            vec![LOOK, LOOK, LOOK, LOOK, LOOK],
-            StopReason::ToolStepLimit,
-            RubricCase::BrokenFormat,
-            4,
-        ),
-        (
-            "parallel over the limit",
-            limits(),
-            vec![LOOK, LOOK, LOOK, TWICE],
-            StopReason::ToolStepLimit,
-            RubricCase::BrokenFormat,
-            3,
-        ),
-        (
-            "last turn calls",
-            four,
-            vec![LOOK, LOOK],
-            StopReason::TurnLimit,
-            RubricCase::BrokenFormat,
-            1,
-        ),
-        (
-            "long turn",
-            EpisodeLimits {
-                budget: short_turn,
-                ..limits()
-            },
-            vec![RIGHT],
-            StopReason::TurnTokenLimit,
-            RubricCase::BrokenFormat,
-            0,
-        ),
+        (limits(), &[LOOK, LOOK, LOOK, TWICE], StopReason::ToolStepLimit, 3),
+        (two_turns, &[LOOK, LOOK], StopReason::TurnLimit, 1),
+        (short_turns, &[RIGHT], StopReason::TurnTokenLimit, 0),
     ];
-    for (name, limits, turns, stop, case, num_steps) in cases {
-        let trajectory = run_with(limits, "r1: Oslo", &turns);
-        assert_eq!(trajectory.stop, stop, "{name}");
-        assert_eq!(trajectory.reward.case, case, "{name}");
-        assert_eq!(trajectory.tool_steps().count(), num_steps, "{name}");
+    for (limits, turns, stop, num_steps) in cases {
         assert_eq!(
-            trajectory.answer.is_some(),
-            case != RubricCase::BrokenFormat,
-            "{name}"
+            ending(limits, turns),
+            (stop, RubricCase::BrokenFormat, num_steps),
+            "{turns:?}"
         );
-        assert_eq!(trajectory.turns.len(), turns.len(), "{name}");
     }
 }
 

@@ -12,7 +12,6 @@ mod fetch;
 mod import;
 mod init;
 mod machine;
-mod mechanical;
 mod pyramid_folder;
 mod sample_world;
 mod search;
@@ -51,7 +50,6 @@ enum Command {
     Search(search::SearchArgs),
     SampleWorld(sample_world::SampleWorldArgs),
     Init(init::InitArgs),
-    Mechanical(mechanical::MechanicalArgs),
     Train(train::TrainArgs),
     Sft(sft::SftArgs),
     Eval(eval::EvalArgs),
@@ -69,7 +67,6 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Search(args) => search::run(&args),
         Command::SampleWorld(args) => sample_world::run(&args),
         Command::Init(args) => init::run(&args),
-        Command::Mechanical(args) => mechanical::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Sft(args) => sft::run(&args),
         Command::Eval(args) => eval::run(&args),

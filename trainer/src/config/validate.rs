@@ -1,8 +1,10 @@
 //! From sections as typed to a config that can run: ranges, arithmetic between keys, files.
 
+use crate::grpo::LossAggregation;
+use crate::optim::WeightUpdate;
 use super::sections::{
-    DataSection, Dtype, LossAggregation, ModelSection, OptimSection, RawSft, RawTrain, RewardPreset,
-    RewardSection, RolloutSection, SplitSection, TrainSection, UpdateSection, WeightUpdate,
+    DataSection, Dtype, ModelSection, OptimSection, RawSft, RawTrain, RewardPreset,
+    RewardSection, RolloutSection, SplitSection, TrainSection, UpdateSection,
 };
 use super::{
     ConfigError, DataConfig, DataSource, Embedder, GrpoSection, RolloutConfig, SftConfig, Source, TrainConfig,

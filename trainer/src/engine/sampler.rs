@@ -37,7 +37,7 @@ fn invert(logprobs_rv: &Tensor, uniforms: &[f64]) -> Tensor {
     let total = cumulative.narrow(1, tokens - 1, 1);
     let target = Tensor::from_slice(uniforms).to_device(logprobs_rv.device()).unsqueeze(1) * total;
     let sorter = None::<&Tensor>;
-    cumulative.searchsorted(&target, false, true, "right", sorter).squeeze_dim(1).clamp_max(tokens - 1)
+    target.searchsorted(&cumulative, false, true, "right", sorter).squeeze_dim(1).clamp_max(tokens - 1)
 }
 
 /// Sets logits outside the top-k and top-p sets to −∞. Ties at the top-k boundary keep all equal tokens.
