@@ -5,7 +5,8 @@ use super::draft::{
 };
 use super::lexicon::{self, Words};
 use super::slots::{self, DetailSlot, DetailValue, Exchange, FactSlot, UpdateSlot};
-use super::themes::{self, Event, Focus, Taste};
+use super::tastes::{TASTES, Taste};
+use super::themes::{self, Event, Focus};
 use super::{SampleUser, category};
 use crate::pyramid::{PROFILE_NAME, RecordKind};
 use chrono::{Datelike, Days, NaiveDate};
@@ -410,7 +411,7 @@ impl Composer {
     /// Three domains of taste: one plain, one with an event that must not become a preference, one with an
     /// instruction that overrides.
     fn tastes(&mut self) {
-        let domains = self.choose_some(themes::TASTES, 3);
+        let domains = self.choose_some(TASTES, 3);
         let preferences: Vec<_> = domains.iter().map(|taste| self.preference(taste)).collect();
         self.ask_preference(category::PREFERENCE, domains[0], preferences[0]);
         let other = self.other_value(domains[1], preferences[1]);
