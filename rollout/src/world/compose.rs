@@ -331,12 +331,7 @@ impl Composer {
         let narrative = format!("From {first} km in {before} to {last} km in {after}.");
         self.track(TRACK_FILES[0], "Fitness", summary, narrative, evidence.clone());
         let values = [("x", sport)];
-        self.ask_track(
-            themes::FITNESS_QUESTIONS,
-            &values,
-            trend,
-            &evidence,
-        );
+        self.ask_track(themes::FITNESS_QUESTIONS, &values, trend, &evidence);
     }
 
     fn focus(
@@ -391,13 +386,7 @@ impl Composer {
         });
     }
 
-    fn ask_track(
-        &mut self,
-        questions: Words,
-        values: &[(&str, &str)],
-        gold: &str,
-        records: &[RecordHandle],
-    ) {
+    fn ask_track(&mut self, questions: Words, values: &[(&str, &str)], gold: &str, records: &[RecordHandle]) {
         let evidence = records.iter().copied().map(Evidence::Record).collect();
         self.ask(
             category::TREND,
@@ -427,7 +416,11 @@ impl Composer {
 
     fn preference(&mut self, taste: &'static Taste) -> &'static str {
         let (value, support) = self.choose(taste.values);
-        self.used.extend(lexicon::DISHES.iter().filter(|dish| lexicon::mentions(support.record, dish)));
+        self.used.extend(
+            lexicon::DISHES
+                .iter()
+                .filter(|dish| lexicon::mentions(support.record, dish)),
+        );
         let record = self.event(RecordKind::Event, support, 0..NUM_SESSIONS, &[]);
         self.supports.push((taste.track, record));
         self.draft.profile_line(fill(taste.profile, &[("v", value)]));

@@ -195,7 +195,13 @@ mod tests {
     #[test]
     fn numbers_and_words_are_single_tokens_and_text_survives() {
         let tokenizer = trained();
-        for (text, num) in [("2024", 1), (" Biscuit", 1), ("<|im_end|>", 1), ("14", 1), (" 2024-03-14", 1)] {
+        for (text, num) in [
+            ("2024", 1),
+            (" Biscuit", 1),
+            ("<|im_end|>", 1),
+            ("14", 1),
+            (" 2024-03-14", 1),
+        ] {
             assert_eq!(
                 tokenizer.encode(text, false).expect("encoded").len(),
                 num,
@@ -246,8 +252,15 @@ mod tests {
         let format = ChatFormat::load(dir.path()).expect("a complete format");
         format.check_vocabulary(VOCAB_SIZE).expect("rows for every id");
         let prompt = |thinking| {
-            let messages = [ChatMessage::new(Role::System, "Rules."), ChatMessage::new(Role::User, "Who?")];
-            format.decode(&format.encode_prompt(&messages, &tool_schemas(), thinking).expect("rendered"))
+            let messages = [
+                ChatMessage::new(Role::System, "Rules."),
+                ChatMessage::new(Role::User, "Who?"),
+            ];
+            format.decode(
+                &format
+                    .encode_prompt(&messages, &tool_schemas(), thinking)
+                    .expect("rendered"),
+            )
         };
         let expected = "<|im_start|>system\n# Tools\nsearch_conversations(query)\nget_conversations(message_ids)\n\
                         search_records(query)\nget_records(record_ids)\nread_file(name)\n\nRules.<|im_end|>\n\
