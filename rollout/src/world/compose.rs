@@ -5,7 +5,8 @@ use super::draft::{
 };
 use super::lexicon::{self, Words};
 use super::slots::{self, DetailSlot, DetailValue, Exchange, FactSlot, UpdateSlot};
-use super::themes::{self, Event, Focus, Taste};
+use super::tastes::{TASTES, Taste};
+use super::themes::{self, Event, Focus};
 use super::{SampleUser, category};
 use crate::pyramid::{PROFILE_NAME, RecordKind};
 use chrono::{Datelike, Days, NaiveDate};
@@ -330,12 +331,7 @@ impl Composer {
         let narrative = format!("From {first} km in {before} to {last} km in {after}.");
         self.track(TRACK_FILES[0], "Fitness", summary, narrative, evidence.clone());
         let values = [("x", sport)];
-        self.ask_track(
-            themes::FITNESS_QUESTIONS,
-            &values,
-            trend,
-            &evidence,
-        );
+        self.ask_track(themes::FITNESS_QUESTIONS, &values, trend, &evidence);
     }
 
     fn focus(
@@ -390,13 +386,7 @@ impl Composer {
         });
     }
 
-    fn ask_track(
-        &mut self,
-        questions: Words,
-        values: &[(&str, &str)],
-        gold: &str,
-        records: &[RecordHandle],
-    ) {
+    fn ask_track(&mut self, questions: Words, values: &[(&str, &str)], gold: &str, records: &[RecordHandle]) {
         let evidence = records.iter().copied().map(Evidence::Record).collect();
         self.ask(
             category::TREND,
@@ -410,7 +400,7 @@ impl Composer {
     /// Three domains of taste: one plain, one with an event that must not become a preference, one with an
     /// instruction that overrides.
     fn tastes(&mut self) {
-        let domains = self.choose_some(themes::TASTES, 3);
+        let domains = self.choose_some(TASTES, 3);
         let preferences: Vec<_> = domains.iter().map(|taste| self.preference(taste)).collect();
         self.ask_preference(category::PREFERENCE, domains[0], preferences[0]);
         let other = self.other_value(domains[1], preferences[1]);
@@ -426,7 +416,11 @@ impl Composer {
 
     fn preference(&mut self, taste: &'static Taste) -> &'static str {
         let (value, support) = self.choose(taste.values);
-        self.used.extend(lexicon::DISHES.iter().filter(|dish| lexicon::mentions(support.record, dish)));
+        self.used.extend(
+            lexicon::DISHES
+                .iter()
+                .filter(|dish| lexicon::mentions(support.record, dish)),
+        );
         let record = self.event(RecordKind::Event, support, 0..NUM_SESSIONS, &[]);
         self.supports.push((taste.track, record));
         self.draft.profile_line(fill(taste.profile, &[("v", value)]));

@@ -111,7 +111,7 @@ pub const DEVICES: Words = &[
 ];
 /// Brands of devices.
 pub const BRANDS: Words = &[
-    "Dell", "Nokia", "Sony", "Canon", "Asus", "Acer", "Bosch", "Philips", "Sharp", "Garmin",
+    "Dell", "Nokia", "Sony", "Canon", "Lenovo", "Huawei", "Bosch", "Philips", "Sharp", "Garmin",
 ];
 /// Shows that sell tickets.
 pub const SHOWS: Words = &[

@@ -251,7 +251,10 @@ impl<'a> Reader<'a> {
 
     /// The evidence was shown and says the answer. A track shows the ids of its records.
     fn is_evidence(&self, place: Place, text: &str, gold: &str) -> bool {
-        let is_shown = |id: &String| place == Place::File(PROFILE_NAME) && id == PROFILE_NAME || lexicon::words(text).any(|word| word == id);
+        let is_shown = |id: &String| {
+            place == Place::File(PROFILE_NAME) && id == PROFILE_NAME
+                || lexicon::words(text).any(|word| word == id)
+        };
         lexicon::mentions(text, gold) && self.question.evidence.iter().any(is_shown)
     }
 }

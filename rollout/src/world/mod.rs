@@ -11,6 +11,7 @@ pub mod lexicon;
 pub mod mechanical;
 mod query;
 mod slots;
+mod tastes;
 mod themes;
 pub mod tiny;
 mod write;

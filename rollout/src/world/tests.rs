@@ -284,7 +284,11 @@ fn right_place(user: &SampleUser, question: &Question) -> String {
         category::RAW_DETAIL => "search_conversations".to_owned(),
         category::PREFERENCE | category::DISTRACTOR => PROFILE_NAME.to_owned(),
         category::TREND => {
-            let track = user.pyramid.tracks.iter().find(|track| track.evidence.contains(&question.evidence[0]));
+            let track = user
+                .pyramid
+                .tracks
+                .iter()
+                .find(|track| track.evidence.contains(&question.evidence[0]));
             track.expect("a trend rests on a track's records").name.clone()
         }
         _ => "search_records".to_owned(),

@@ -1,7 +1,7 @@
 //! The files of the tiny checkpoint beside its weights: tokenizer, chat template, model and generation configuration.
 //!
-//! The tokenizer is a byte-level BPE like Qwen's, trained on rendered text of the sample world. It departs in one thing:
-//! up to four digits stay together, so that a day, a year or the number of an id is one token.
+//! The tokenizer is a byte-level BPE like Qwen's, trained on rendered text of the sample world. It departs in one thing: up to
+//! four digits, dates and times of day stay whole, because every line of an observation pays for them.
 
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -16,13 +16,14 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
 /// Rows of the tiny model's embedding; the tokenizer has at most as many tokens.
-pub const VOCAB_SIZE: usize = 2048;
+pub const VOCAB_SIZE: usize = 3072;
 
 /// The chat template: Qwen3.5's format with one short line for each tool.
 pub const CHAT_TEMPLATE: &str = include_str!("chat_template.jinja");
 
 /// What the tiny model is told; short, because every attempt pays for it.
-pub const SYSTEM_PROMPT: &str = "Answer as JSON. Files: profile.md, fitness.md, home.md, work.md.";
+pub const SYSTEM_PROMPT: &str =
+    r#"Answer from the user's memory. Do not guess. Form: {"answer": "...", "reason": "..."}"#;
 
 /// Qwen's special tokens and whether decoders may skip them.
 const SPECIAL_TOKENS: [(&str, bool); 9] = [
@@ -37,8 +38,17 @@ const SPECIAL_TOKENS: [(&str, bool); 9] = [
     ("</think>", false),
 ];
 
-/// Qwen's cut of text into words, but for digits.
-const WORD_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}{1,4}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Qwen's cut of text into words, but for dates, times of day and numbers (the second to fourth and the sixth line).
+const WORD_PATTERN: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+    r"| ?\p{N}{4}-\p{N}{2}-\p{N}{2}",
+    r"|T\p{N}{2}:\p{N}{2}",
+    r"|\p{N}{2}:\p{N}{2}",
+    r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+    r"|\p{N}{1,4}",
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
 
 /// Why the tiny checkpoint's files could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +109,8 @@ fn without_special_tokens(text: &str) -> Vec<&str> {
     })
 }
 
-/// Writes `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json` and `generation_config.json`.
+/// Writes `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json`, `generation_config.json` and
+/// `system_prompt.txt`.
 ///
 /// # Errors
 /// When the folder or a file cannot be written.
@@ -107,6 +118,7 @@ pub fn write_files(dir: &Path, tokenizer: &Tokenizer) -> Result<(), TinyError> {
     fs_err::create_dir_all(dir)?;
     fs_err::write(dir.join("tokenizer.json"), tokenizer.to_string(true)? + "\n")?;
     fs_err::write(dir.join("chat_template.jinja"), CHAT_TEMPLATE)?;
+    fs_err::write(dir.join("system_prompt.txt"), format!("{SYSTEM_PROMPT}\n"))?;
     let id = |token: &str| {
         tokenizer
             .token_to_id(token)
@@ -172,16 +184,24 @@ fn model_config(pad_id: u32, end_id: u32) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::{ChatFormat, ChatMessage, Role};
+    use crate::tools::tool_schemas;
 
     fn trained() -> Tokenizer {
-        let text = "<|im_start|>user\nOn March 14, 2024 Anna walked the dog Biscuit.<|im_end|>\n";
+        let text = "<|im_start|>user\nOn March 14, 2024 ( 2024-03-14T10:31) Anna walked the dog Biscuit.<|im_end|>\n";
         train_tokenizer(&vec![text.to_owned(); 3]).expect("trained")
     }
 
     #[test]
     fn numbers_and_words_are_single_tokens_and_text_survives() {
         let tokenizer = trained();
-        for (text, num) in [("2024", 1), (" Biscuit", 1), ("<|im_end|>", 1), ("14", 1)] {
+        for (text, num) in [
+            ("2024", 1),
+            (" Biscuit", 1),
+            ("<|im_end|>", 1),
+            ("14", 1),
+            (" 2024-03-14", 1),
+        ] {
             assert_eq!(
                 tokenizer.encode(text, false).expect("encoded").len(),
                 num,
@@ -218,9 +238,34 @@ mod tests {
             "chat_template.jinja",
             "config.json",
             "generation_config.json",
+            "system_prompt.txt",
         ] {
             assert!(dir.path().join(name).exists(), "{name}");
         }
         assert!(Tokenizer::from_file(dir.path().join("tokenizer.json")).is_ok());
+    }
+
+    #[test]
+    fn the_chat_format_takes_the_files() {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        write_files(dir.path(), &trained()).expect("written");
+        let format = ChatFormat::load(dir.path()).expect("a complete format");
+        format.check_vocabulary(VOCAB_SIZE).expect("rows for every id");
+        let prompt = |thinking| {
+            let messages = [
+                ChatMessage::new(Role::System, "Rules."),
+                ChatMessage::new(Role::User, "Who?"),
+            ];
+            format.decode(
+                &format
+                    .encode_prompt(&messages, &tool_schemas(), thinking)
+                    .expect("rendered"),
+            )
+        };
+        let expected = "<|im_start|>system\n# Tools\nsearch_conversations(query)\nget_conversations(message_ids)\n\
+                        search_records(query)\nget_records(record_ids)\nread_file(name)\n\nRules.<|im_end|>\n\
+                        <|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n<think>\n";
+        assert_eq!(prompt(true), expected);
+        assert_eq!(prompt(false), format!("{expected}\n</think>\n\n"));
     }
 }
