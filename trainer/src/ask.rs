@@ -27,12 +27,16 @@ pub fn run(ask: &AskConfig) -> anyhow::Result<()> {
         needs_memory: true,
     };
     let limits = EpisodeLimits {
+        max_tool_steps: ask.max_tool_steps,
+        max_turns: ask.max_turns,
         max_observation_tokens: ask.max_observation_tokens,
         budget: ask.budget,
-        ..EpisodeLimits::default()
     };
     let sampling = Sampling { temperature: ask.temperature, top_p: 1.0, top_k: 0 };
-    let runner = EpisodeRunner::new(&policy.chat, limits, Rubric::NAPMEM, ask.enable_thinking).with_observer(&print_turn);
+    let mut runner = EpisodeRunner::new(&policy.chat, limits, Rubric::NAPMEM, ask.enable_thinking).with_observer(&print_turn);
+    if let Some(text) = &ask.system_prompt {
+        runner = runner.with_system_prompt(text.as_str());
+    }
     let job = EpisodeJob { question: &question, environment: &pyramid, group_id: 0, seeds: vec![ask.seed] };
     let (trajectories, _) = runner.run(&mut policy.engine(), &[job], &sampling)?;
     print_answer(&trajectories[0]);

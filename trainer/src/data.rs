@@ -3,7 +3,7 @@
 use crate::config::{DataConfig, DataSource, Embedder, Part, TrainConfig};
 use crate::engine::QwenEmbedder;
 use anyhow::Context;
-use napmem_rollout::datasets::{Split, questions, split_by_user};
+use napmem_rollout::datasets::{Split, pyramids_dir, questions, questions_file, split_by_user};
 use napmem_rollout::episode::EpisodeJob;
 use napmem_rollout::generate::Embed;
 use napmem_rollout::pyramid::{HashedNgramEmbedder, Pyramid};
@@ -30,20 +30,20 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Reads the configured data; a sample world is first written into `world_dir` unless it is there.
+    /// Reads the configured data; a sample world is first written into a folder of its own in `world_dir` unless it is there.
     pub fn open(config: &DataConfig, world_dir: &Path, device: Device) -> anyhow::Result<Self> {
-        let (pyramids_dir, questions_file) = locate(&config.source, world_dir)?;
+        let (pyramids, questions_path) = locate(&config.source, world_dir)?;
         let embedder = open_embedder(&config.embedder, device)?;
-        let users = user_folders(&pyramids_dir)?;
-        let questions = questions::read(&questions_file, &users)?;
-        let pyramids = users
+        let users = user_folders(&pyramids)?;
+        let questions = questions::read(&questions_path, &users)?;
+        let loaded = users
             .par_iter()
-            .map(|user| Ok((user.clone(), Pyramid::load(&pyramids_dir.join(user), &embedder)?)))
+            .map(|user| Ok((user.clone(), Pyramid::load(&pyramids.join(user), &embedder)?)))
             .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         let shares = [config.split.train, config.split.validation, config.split.test];
         let split = split_by_user(&users, shares, config.split.seed)?;
         Ok(Self {
-            pyramids,
+            pyramids: loaded,
             train: Split::select(&questions, &split.train),
             validation: Split::select(&questions, &split.validation),
             test: Split::select(&questions, &split.test),
@@ -88,12 +88,13 @@ fn locate(source: &DataSource, world_dir: &Path) -> anyhow::Result<(PathBuf, Pat
     match source {
         DataSource::Files { pyramids, questions } => Ok((pyramids.clone(), questions.clone())),
         DataSource::World(section) => {
-            let questions = world_dir.join("questions.jsonl");
+            let dir = world_dir.join(format!("world-{}-{}", section.seed, section.users));
+            let questions = questions_file(&dir);
             if !questions.exists() {
-                world::write(world_dir, &world::generate(section.seed, section.users))
-                    .with_context(|| format!("sample world in {}", world_dir.display()))?;
+                world::write(&dir, &world::generate(section.seed, section.users))
+                    .with_context(|| format!("sample world in {}", dir.display()))?;
             }
-            Ok((world_dir.join("pyramids"), questions))
+            Ok((pyramids_dir(&dir), questions))
         }
     }
 }
