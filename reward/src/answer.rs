@@ -36,9 +36,7 @@ impl Rule {
             Self::Exact | Self::Choice | Self::Judge => return Ok(()),
         };
         if !(threshold > 0.0 && threshold <= 1.0) {
-            return Err(format!(
-                "`rule.threshold` must be above 0 and at most 1, got {threshold}"
-            ));
+            return Err(format!("`rule.threshold` must be above 0 and at most 1, got {threshold}"));
         }
         match self {
             Self::LocomoF1 { category, .. } if !(1..=5).contains(category) => {
@@ -75,10 +73,7 @@ impl Verdict {
     pub fn or_judge<E>(self, judge: impl FnOnce() -> Result<bool, E>) -> Result<AnswerScore, E> {
         match self {
             Self::Scored(score) => Ok(score),
-            Self::NeedsJudge { f1 } => Ok(AnswerScore {
-                correct: judge()?,
-                f1,
-            }),
+            Self::NeedsJudge { f1 } => Ok(AnswerScore { correct: judge()?, f1 }),
         }
     }
 }
@@ -91,26 +86,16 @@ pub fn score_answer(rule: &Rule, answer: &str, gold: &[String], options: &[Strin
         Rule::Exact => {
             let normal = normalize_exact(answer);
             let correct = gold.iter().any(|right| normalize_exact(right) == normal);
-            AnswerScore {
-                correct,
-                f1: if correct {
-                    1.0
-                } else {
-                    best(gold, |right| squad_f1(answer, right))
-                },
-            }
+            AnswerScore { correct, f1: if correct { 1.0 } else { best(gold, |right| squad_f1(answer, right)) } }
         }
         Rule::Choice => binary(is_chosen(answer, gold, options)),
         Rule::TokenF1 { threshold } => at_least(*threshold, best(gold, |right| squad_f1(answer, right))),
         Rule::LocomoF1 { category: 5, .. } => binary(says_unknown(answer)),
-        Rule::LocomoF1 { category, threshold } => at_least(
-            *threshold,
-            best(gold, |right| locomo_f1(*category, answer, right)),
-        ),
+        Rule::LocomoF1 { category, threshold } => {
+            at_least(*threshold, best(gold, |right| locomo_f1(*category, answer, right)))
+        }
         Rule::Judge => {
-            return Verdict::NeedsJudge {
-                f1: best(gold, |right| squad_f1(answer, right)),
-            };
+            return Verdict::NeedsJudge { f1: best(gold, |right| squad_f1(answer, right)) };
         }
     };
     Verdict::Scored(score)
@@ -121,17 +106,11 @@ fn best(gold: &[String], f1: impl Fn(&str) -> f64) -> f64 {
 }
 
 fn at_least(threshold: f64, f1: f64) -> AnswerScore {
-    AnswerScore {
-        correct: f1 >= threshold,
-        f1,
-    }
+    AnswerScore { correct: f1 >= threshold, f1 }
 }
 
 fn binary(correct: bool) -> AnswerScore {
-    AnswerScore {
-        correct,
-        f1: if correct { 1.0 } else { 0.0 },
-    }
+    AnswerScore { correct, f1: if correct { 1.0 } else { 0.0 } }
 }
 
 /// LoCoMo's `eval_question_answering` (snap-research/locomo, `task_eval/evaluation.py`) for categories 1 to 4.
@@ -140,10 +119,8 @@ fn binary(correct: bool) -> AnswerScore {
 fn locomo_f1(category: u8, answer: &str, gold: &str) -> f64 {
     match category {
         1 => {
-            let parts: Vec<f64> = gold
-                .split(',')
-                .map(|right| best_part(answer, |part| stemmed_f1(part, right)))
-                .collect();
+            let parts: Vec<f64> =
+                gold.split(',').map(|right| best_part(answer, |part| stemmed_f1(part, right))).collect();
             parts.iter().sum::<f64>() / parts.len() as f64
         }
         3 => stemmed_f1(answer, gold.split(';').next().unwrap_or(gold)),
@@ -156,21 +133,14 @@ fn best_part(answer: &str, f1: impl Fn(&str) -> f64) -> f64 {
 }
 
 fn stemmed_f1(answer: &str, gold: &str) -> f64 {
-    let tokens = |text: &str| -> Vec<String> {
-        normalize(text, &LOCOMO_WORDS)
-            .split_whitespace()
-            .map(stem)
-            .collect()
-    };
+    let tokens = |text: &str| -> Vec<String> { normalize(text, &LOCOMO_WORDS).split_whitespace().map(stem).collect() };
     multiset_f1(&tokens(answer), &tokens(gold))
 }
 
 /// LoCoMo's category 5: right exactly when the answer says one of two phrases, whatever else it says.
 fn says_unknown(answer: &str) -> bool {
     let answer = answer.to_lowercase();
-    ["no information available", "not mentioned"]
-        .iter()
-        .any(|phrase| answer.contains(phrase))
+    ["no information available", "not mentioned"].iter().any(|phrase| answer.contains(phrase))
 }
 
 fn is_chosen(answer: &str, gold: &[String], options: &[String]) -> bool {
@@ -189,17 +159,11 @@ pub fn chosen_option(text: &str, options: &[String]) -> Option<usize> {
         None => (None, text),
     };
     let is_valid = |at: usize| {
-        if options.is_empty() {
-            at < 26
-        } else {
-            at < options.len()
-        }
+        if options.is_empty() { at < 26 } else { at < options.len() }
     };
     let by_text = |part: &str| {
         let normal = normalize_exact(part);
-        options
-            .iter()
-            .position(|option| normalize_exact(option) == normal)
+        options.iter().position(|option| normalize_exact(option) == normal)
     };
     match letter.filter(|&at| is_valid(at)) {
         Some(at) if rest.is_empty() => Some(at),
@@ -211,17 +175,11 @@ pub fn chosen_option(text: &str, options: &[String]) -> Option<usize> {
 /// Splits `(b) text`, `b. text`, `B: text`, `[b]`, `b` into the letter's position and the rest.
 fn leading_letter(text: &str) -> Option<(usize, &str)> {
     let lower = text.to_ascii_lowercase();
-    let skipped = ["option ", "answer "]
-        .iter()
-        .find(|word| lower.starts_with(*word))
-        .map_or(0, |word| word.len());
+    let skipped = ["option ", "answer "].iter().find(|word| lower.starts_with(*word)).map_or(0, |word| word.len());
     let text = text[skipped..].trim_start();
     let opened = text.starts_with(['(', '[']);
     let mut letters = text[usize::from(opened)..].chars();
-    let letter = letters
-        .next()
-        .filter(char::is_ascii_alphabetic)?
-        .to_ascii_lowercase();
+    let letter = letters.next().filter(char::is_ascii_alphabetic)?.to_ascii_lowercase();
     let after = letters.as_str();
     let closed = after.strip_prefix([')', ']', '.', ':']);
     let rest = match closed {
@@ -229,10 +187,7 @@ fn leading_letter(text: &str) -> Option<(usize, &str)> {
         None if after.is_empty() && !opened => after,
         None => return None,
     };
-    Some((
-        usize::from(letter as u8 - b'a'),
-        rest.trim_start_matches(['.', ':', ')']).trim(),
-    ))
+    Some((usize::from(letter as u8 - b'a'), rest.trim_start_matches(['.', ':', ')']).trim()))
 }
 
 #[cfg(test)]
@@ -276,54 +231,15 @@ mod tests {
     #[test]
     fn choice() {
         let options = ["a red car", "Tea", "Coffee"];
-        let right = [
-            "b",
-            "B",
-            "(b)",
-            "b.",
-            "B)",
-            "[B]",
-            "B: Tea",
-            "(b) tea",
-            "Option B",
-            "tea",
-            "Tea.",
-            "B. because",
-            " b ",
-        ];
+        let right =
+            ["b", "B", "(b)", "b.", "B)", "[B]", "B: Tea", "(b) tea", "Option B", "tea", "Tea.", "B. because", " b "];
         for answer in right {
             let score = scored(&Rule::Choice, answer, &["B"], &options);
-            assert_eq!(
-                score,
-                AnswerScore {
-                    correct: true,
-                    f1: 1.0
-                },
-                "{answer:?}"
-            );
+            assert_eq!(score, AnswerScore { correct: true, f1: 1.0 }, "{answer:?}");
         }
-        for answer in [
-            "a",
-            "(c)",
-            "B: Coffee",
-            "",
-            "d",
-            "b or c",
-            "bee",
-            "ü",
-            "(",
-            "a red car",
-            "option",
-        ] {
+        for answer in ["a", "(c)", "B: Coffee", "", "d", "b or c", "bee", "ü", "(", "a red car", "option"] {
             let score = scored(&Rule::Choice, answer, &["B"], &options);
-            assert_eq!(
-                score,
-                AnswerScore {
-                    correct: false,
-                    f1: 0.0
-                },
-                "{answer:?}"
-            );
+            assert_eq!(score, AnswerScore { correct: false, f1: 0.0 }, "{answer:?}");
         }
         assert!(scored(&Rule::Choice, "a red car", &["A"], &options).correct);
         assert!(scored(&Rule::Choice, "c", &["coffee"], &options).correct);
@@ -334,13 +250,7 @@ mod tests {
     #[test]
     fn token_f1_has_a_threshold() {
         let rule = Rule::TokenF1 { threshold: 0.5 };
-        assert_eq!(
-            scored(&rule, "red car", &["blue car"], &[]),
-            AnswerScore {
-                correct: true,
-                f1: 0.5
-            }
-        );
+        assert_eq!(scored(&rule, "red car", &["blue car"], &[]), AnswerScore { correct: true, f1: 0.5 });
         let low = scored(&rule, "it was in Paris", &["Paris"], &[]);
         assert!(!low.correct && (low.f1 - 0.4).abs() < 1e-12);
     }
@@ -358,12 +268,7 @@ mod tests {
             (2, "2022", &["2022"], 1.0),
             // gold ends at ";"
             (3, "Likely no", &["Likely no; she wants to stay"], 1.0),
-            (
-                3,
-                "National park",
-                &["National park; she likes the outdoors"],
-                1.0,
-            ),
+            (3, "National park", &["National park; she likes the outdoors"], 1.0),
             // each gold part's best part: 1 and 0
             (1, "pottery", &["pottery, camping"], 0.5),
             (1, "camping, pottery, chess", &["pottery, camping"], 1.0),
@@ -374,20 +279,8 @@ mod tests {
             (5, "No", &["No"], 0.0),
         ];
         for (category, answer, gold, expected) in cases {
-            let score = scored(
-                &Rule::LocomoF1 {
-                    category,
-                    threshold: 0.5,
-                },
-                answer,
-                gold,
-                &[],
-            );
-            assert!(
-                (score.f1 - expected).abs() < 1e-12,
-                "{category} {answer:?}: {} vs {expected}",
-                score.f1
-            );
+            let score = scored(&Rule::LocomoF1 { category, threshold: 0.5 }, answer, gold, &[]);
+            assert!((score.f1 - expected).abs() < 1e-12, "{category} {answer:?}: {} vs {expected}", score.f1);
             assert_eq!(score.correct, expected >= 0.5, "{category} {answer:?}");
         }
     }
@@ -396,13 +289,7 @@ mod tests {
     fn a_judge_must_be_asked() {
         let verdict = score_answer(&Rule::Judge, "blue car", &strings(&["red car"]), &[]);
         assert_eq!(verdict, Verdict::NeedsJudge { f1: 0.5 });
-        assert_eq!(
-            verdict.or_judge(|| Ok::<_, ()>(true)),
-            Ok(AnswerScore {
-                correct: true,
-                f1: 0.5
-            })
-        );
+        assert_eq!(verdict.or_judge(|| Ok::<_, ()>(true)), Ok(AnswerScore { correct: true, f1: 0.5 }));
         assert_eq!(verdict.or_judge(|| Err("down")), Err("down"));
     }
 
@@ -411,23 +298,8 @@ mod tests {
         for bad in [0.0, -1.0, 1.1, f64::NAN] {
             assert!(Rule::TokenF1 { threshold: bad }.check().is_err(), "{bad}");
         }
-        assert!(
-            Rule::LocomoF1 {
-                category: 6,
-                threshold: 0.5
-            }
-            .check()
-            .unwrap_err()
-            .contains("got 6")
-        );
-        assert_eq!(
-            Rule::LocomoF1 {
-                category: 5,
-                threshold: 1.0
-            }
-            .check(),
-            Ok(())
-        );
+        assert!(Rule::LocomoF1 { category: 6, threshold: 0.5 }.check().unwrap_err().contains("got 6"));
+        assert_eq!(Rule::LocomoF1 { category: 5, threshold: 1.0 }.check(), Ok(()));
     }
 
     proptest! {

@@ -13,18 +13,12 @@ pub struct EvidenceHits {
 
 impl EvidenceHits {
     /// Counts over pairs of an item's id and its source ids; `None` when no evidence is known.
-    pub fn count<'a>(
-        returned: impl IntoIterator<Item = (&'a str, &'a [String])>,
-        evidence: &[String],
-    ) -> Option<Self> {
+    pub fn count<'a>(returned: impl IntoIterator<Item = (&'a str, &'a [String])>, evidence: &[String]) -> Option<Self> {
         if evidence.is_empty() {
             return None;
         }
         let is_evidence = |id: &str| evidence.iter().any(|known| known == id);
-        let mut hits = Self {
-            num_returned: 0,
-            num_hits: 0,
-        };
+        let mut hits = Self { num_returned: 0, num_hits: 0 };
         for (id, sources) in returned {
             hits.num_returned += 1;
             hits.num_hits += usize::from(is_evidence(id) || sources.iter().any(|source| is_evidence(source)));

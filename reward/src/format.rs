@@ -73,23 +73,12 @@ fn read_object(object: &Map<String, Value>) -> Result<FinalAnswer, FormatFault> 
         Value::Bool(truth) => truth.to_string(),
         other => {
             let allowed = "a string, a number or a truth value";
-            return Err(FormatFault::WrongType {
-                key: "answer",
-                found: type_name(other),
-                allowed,
-            });
+            return Err(FormatFault::WrongType { key: "answer", found: type_name(other), allowed });
         }
     };
     match object.get("reason").ok_or(FormatFault::Missing("reason"))? {
-        Value::String(reason) => Ok(FinalAnswer {
-            answer,
-            reason: reason.clone(),
-        }),
-        other => Err(FormatFault::WrongType {
-            key: "reason",
-            found: type_name(other),
-            allowed: "a string",
-        }),
+        Value::String(reason) => Ok(FinalAnswer { answer, reason: reason.clone() }),
+        other => Err(FormatFault::WrongType { key: "reason", found: type_name(other), allowed: "a string" }),
     }
 }
 
@@ -116,24 +105,14 @@ mod tests {
             ("\n {\"answer\":\"b\",\"reason\":\"\"}\n", "b"),
             ("```json\n{\"answer\":\"b\",\"reason\":\"x\"}\n```", "b"),
             ("```\n{\"answer\":\"b\",\"reason\":\"x\"}\n```\n", "b"),
-            (
-                "I know {that}.\n</think>\n\n{\"answer\":\"b\",\"reason\":\"x\"}",
-                "b",
-            ),
+            ("I know {that}.\n</think>\n\n{\"answer\":\"b\",\"reason\":\"x\"}", "b"),
             (r#"{"answer": 3, "reason": "x"}"#, "3"),
             (r#"{"answer": 2.5, "reason": "x"}"#, "2.5"),
             (r#"{"answer": true, "reason": "x"}"#, "true"),
-            (
-                r#"x</think>{"reason": "x", "answer": "a</think>b", "sure": 1}"#,
-                "a</think>b",
-            ),
+            (r#"x</think>{"reason": "x", "answer": "a</think>b", "sure": 1}"#, "a</think>b"),
         ];
         for (text, answer) in cases {
-            assert_eq!(
-                parse_final_answer(text).map(|a| a.answer).as_deref(),
-                Ok(answer),
-                "{text}"
-            );
+            assert_eq!(parse_final_answer(text).map(|a| a.answer).as_deref(), Ok(answer), "{text}");
         }
     }
 
@@ -148,18 +127,9 @@ mod tests {
             ("[1]", NotAnObject("an array")),
             (r#"{"answer": "x"}"#, Missing("reason")),
             (r#"{"reason": "x"}"#, Missing("answer")),
-            (
-                r#"{"answer": null, "reason": "x"}"#,
-                wrong("answer", "null", answer_types),
-            ),
-            (
-                r#"{"answer": ["x"], "reason": "x"}"#,
-                wrong("answer", "an array", answer_types),
-            ),
-            (
-                r#"{"answer": "x", "reason": 1}"#,
-                wrong("reason", "a number", "a string"),
-            ),
+            (r#"{"answer": null, "reason": "x"}"#, wrong("answer", "null", answer_types)),
+            (r#"{"answer": ["x"], "reason": "x"}"#, wrong("answer", "an array", answer_types)),
+            (r#"{"answer": "x", "reason": 1}"#, wrong("reason", "a number", "a string")),
         ];
         for (text, fault) in cases {
             assert_eq!(parse_final_answer(text), Err(fault), "{text}");
@@ -176,11 +146,7 @@ mod tests {
         ];
         for text in around {
             let parsed = parse_final_answer(&text);
-            assert!(
-                matches!(parsed, Err(NotJson(_))),
-                "{} → {parsed:?}",
-                text.chars().take(60).collect::<String>()
-            );
+            assert!(matches!(parsed, Err(NotJson(_))), "{} → {parsed:?}", text.chars().take(60).collect::<String>());
         }
     }
 

@@ -38,12 +38,8 @@ const IRREGULAR: [(&str, &str); 16] = [
     ("succeed", "succeed"),
 ];
 
-const STEP_1A: [Rule; 4] = [
-    ("sses", "ss", When::Always),
-    ("ies", "i", When::Always),
-    ("ss", "ss", When::Always),
-    ("s", "", When::Always),
-];
+const STEP_1A: [Rule; 4] =
+    [("sses", "ss", When::Always), ("ies", "i", When::Always), ("ss", "ss", When::Always), ("s", "", When::Always)];
 
 const STEP_2: [Rule; 22] = [
     ("ational", "ate", When::MeasureAbove(0)),
@@ -129,22 +125,12 @@ fn step_1a(word: String) -> String {
 
 fn step_1b(word: String) -> String {
     if let Some(start) = word.strip_suffix("ied") {
-        return if word.chars().count() == 4 {
-            format!("{start}ie")
-        } else {
-            format!("{start}i")
-        };
+        return if word.chars().count() == 4 { format!("{start}ie") } else { format!("{start}i") };
     }
     if let Some(start) = word.strip_suffix("eed") {
-        return if measure(start) > 0 {
-            format!("{start}ee")
-        } else {
-            word
-        };
+        return if measure(start) > 0 { format!("{start}ee") } else { word };
     }
-    let start = ["ed", "ing"]
-        .iter()
-        .find_map(|suffix| word.strip_suffix(suffix).filter(|start| contains_vowel(start)));
+    let start = ["ed", "ing"].iter().find_map(|suffix| word.strip_suffix(suffix).filter(|start| contains_vowel(start)));
     match start {
         Some(start) => tidy_1b(start),
         None => word,
@@ -160,17 +146,9 @@ fn tidy_1b(start: &str) -> String {
         let mut letters = start.chars();
         let last = letters.next_back();
         let keep_double = matches!(last, Some('l' | 's' | 'z'));
-        return if keep_double {
-            start.to_owned()
-        } else {
-            letters.as_str().to_owned()
-        };
+        return if keep_double { start.to_owned() } else { letters.as_str().to_owned() };
     }
-    if measure(start) == 1 && ends_cvc(start) {
-        format!("{start}e")
-    } else {
-        start.to_owned()
-    }
+    if measure(start) == 1 && ends_cvc(start) { format!("{start}e") } else { start.to_owned() }
 }
 
 fn step_1c(word: String) -> String {
@@ -212,11 +190,7 @@ fn apply(word: String, rules: &[Rule]) -> String {
                 When::IonStem => measure(start) > 1 && (start.ends_with('s') || start.ends_with('t')),
                 When::LogStem => measure(&format!("{start}l")) > 0,
             };
-            return if holds {
-                format!("{start}{replacement}")
-            } else {
-                word
-            };
+            return if holds { format!("{start}{replacement}") } else { word };
         }
     }
     word
@@ -237,10 +211,7 @@ fn consonants(word: &str) -> Vec<bool> {
 
 /// Porter's m: how often a vowel is followed by a consonant.
 fn measure(word: &str) -> usize {
-    consonants(word)
-        .windows(2)
-        .filter(|pair| !pair[0] && pair[1])
-        .count()
+    consonants(word).windows(2).filter(|pair| !pair[0] && pair[1]).count()
 }
 
 fn contains_vowel(word: &str) -> bool {

@@ -56,10 +56,7 @@ impl Rubric {
     };
 
     /// A right answer scores the same with and without memory, so that memory is not forced.
-    pub const SYMMETRIC: Self = Self {
-        correct_without_memory: 1.0,
-        ..Self::NAPMEM
-    };
+    pub const SYMMETRIC: Self = Self { correct_without_memory: 1.0, ..Self::NAPMEM };
 
     /// Names that [`Rubric::preset`] knows.
     pub const PRESETS: [&'static str; 2] = ["napmem", "symmetric"];
@@ -79,11 +76,8 @@ impl Rubric {
     /// opposite U earns on a question that needs memory. The row itself still names what happened.
     pub fn score(&self, outcome: Outcome, needs_memory: bool) -> (RubricCase, f64) {
         let case = RubricCase::of(outcome.format, outcome.correct, outcome.memory_used);
-        let scored_as = if needs_memory {
-            case
-        } else {
-            RubricCase::of(outcome.format, outcome.correct, !outcome.memory_used)
-        };
+        let scored_as =
+            if needs_memory { case } else { RubricCase::of(outcome.format, outcome.correct, !outcome.memory_used) };
         let score = match scored_as {
             RubricCase::CorrectWithMemory => self.correct_with_memory,
             RubricCase::CorrectWithoutMemory => self.correct_without_memory,
@@ -126,27 +120,11 @@ mod tests {
             (false, false, false, BrokenFormat, -1.0, -1.0, -1.0, -1.0),
         ];
         for (format, correct, memory_used, case, napmem, symmetric, napmem_free, symmetric_free) in table {
-            let outcome = Outcome {
-                format,
-                correct,
-                memory_used,
-            };
+            let outcome = Outcome { format, correct, memory_used };
             assert_eq!(Rubric::NAPMEM.score(outcome, true), (case, napmem), "{outcome:?}");
-            assert_eq!(
-                Rubric::SYMMETRIC.score(outcome, true),
-                (case, symmetric),
-                "{outcome:?}"
-            );
-            assert_eq!(
-                Rubric::NAPMEM.score(outcome, false),
-                (case, napmem_free),
-                "{outcome:?}"
-            );
-            assert_eq!(
-                Rubric::SYMMETRIC.score(outcome, false),
-                (case, symmetric_free),
-                "{outcome:?}"
-            );
+            assert_eq!(Rubric::SYMMETRIC.score(outcome, true), (case, symmetric), "{outcome:?}");
+            assert_eq!(Rubric::NAPMEM.score(outcome, false), (case, napmem_free), "{outcome:?}");
+            assert_eq!(Rubric::SYMMETRIC.score(outcome, false), (case, symmetric_free), "{outcome:?}");
         }
     }
 

@@ -5,15 +5,8 @@ use std::collections::BTreeMap;
 /// SQuAD's normal form: lower case, no ASCII punctuation, none of the words a, an, the, single spaces.
 /// LoCoMo's adds `and` to the words.
 pub(crate) fn normalize(text: &str, dropped_words: &[&str]) -> String {
-    let without_punctuation: String = text
-        .to_lowercase()
-        .chars()
-        .filter(|c| !c.is_ascii_punctuation())
-        .collect();
-    drop_words(&without_punctuation, dropped_words)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    let without_punctuation: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
+    drop_words(&without_punctuation, dropped_words).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Normal form for equality: as SQuAD's, but punctuation between two digits and a sign before one keep their meaning.
@@ -22,28 +15,17 @@ pub(crate) fn normalize(text: &str, dropped_words: &[&str]) -> String {
 /// compared as it stands.
 pub(crate) fn normalize_exact(text: &str) -> String {
     let letters: Vec<char> = text.to_lowercase().chars().collect();
-    let is_digit = |at: Option<usize>| {
-        at.and_then(|at| letters.get(at))
-            .is_some_and(char::is_ascii_digit)
-    };
+    let is_digit = |at: Option<usize>| at.and_then(|at| letters.get(at)).is_some_and(char::is_ascii_digit);
     let kept = letters.iter().enumerate().filter(|&(at, letter)| {
         let before = at.checked_sub(1);
         let between_digits = is_digit(before) && is_digit(Some(at + 1)) && *letter != ',';
-        let sign = *letter == '-'
-            && is_digit(Some(at + 1))
-            && before.is_none_or(|before| letters[before].is_whitespace());
+        let sign =
+            *letter == '-' && is_digit(Some(at + 1)) && before.is_none_or(|before| letters[before].is_whitespace());
         !letter.is_ascii_punctuation() || between_digits || sign
     });
     let kept: String = kept.map(|(_, letter)| letter).collect();
-    let normal = drop_words(&kept, &SQUAD_WORDS)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    if normal.is_empty() {
-        text.trim().to_lowercase()
-    } else {
-        normal
-    }
+    let normal = drop_words(&kept, &SQUAD_WORDS).split_whitespace().collect::<Vec<_>>().join(" ");
+    if normal.is_empty() { text.trim().to_lowercase() } else { normal }
 }
 
 /// Words that SQuAD's normal form drops.
@@ -60,11 +42,7 @@ fn drop_words(text: &str, dropped: &[&str]) -> String {
         let in_word = is_word_letter(first);
         let length = rest.find(|c| is_word_letter(c) != in_word).unwrap_or(rest.len());
         let (run, after) = rest.split_at(length);
-        kept.push_str(if in_word && dropped.contains(&run) {
-            " "
-        } else {
-            run
-        });
+        kept.push_str(if in_word && dropped.contains(&run) { " " } else { run });
         rest = after;
     }
     kept
@@ -93,12 +71,8 @@ pub(crate) fn multiset_f1(answer: &[String], gold: &[String]) -> f64 {
 
 /// SQuAD token F1 of one answer against one gold answer.
 pub(crate) fn squad_f1(answer: &str, gold: &str) -> f64 {
-    let tokens = |text: &str| -> Vec<String> {
-        normalize(text, &SQUAD_WORDS)
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect()
-    };
+    let tokens =
+        |text: &str| -> Vec<String> { normalize(text, &SQUAD_WORDS).split_whitespace().map(str::to_owned).collect() };
     multiset_f1(&tokens(answer), &tokens(gold))
 }
 
@@ -145,10 +119,7 @@ mod tests {
         ];
         for (answer, gold, expected) in cases {
             let found = squad_f1(answer, gold);
-            assert!(
-                (found - expected).abs() < 1e-12,
-                "{answer:?} {gold:?}: {found} vs {expected}"
-            );
+            assert!((found - expected).abs() < 1e-12, "{answer:?} {gold:?}: {found} vs {expected}");
         }
     }
 }

@@ -12,12 +12,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [dir, seed, num_users] = &arguments[..] else {
         return Err("usage: make_tiny DIR SEED NUM_USERS".into());
     };
-    let seed = seed
-        .parse()
-        .map_err(|_| format!("SEED must be a whole number, got {seed:?}"))?;
-    let num_users = num_users
-        .parse()
-        .map_err(|_| format!("NUM_USERS must be a whole number, got {num_users:?}"))?;
+    let seed = seed.parse().map_err(|_| format!("SEED must be a whole number, got {seed:?}"))?;
+    let num_users = num_users.parse().map_err(|_| format!("NUM_USERS must be a whole number, got {num_users:?}"))?;
     let tokenizer = tiny::train_tokenizer(&corpus(&generate(seed, num_users))?)?;
     tiny::write_files(Path::new(dir), &tokenizer)?;
     println!("{dir}: {} tokens", tokenizer.get_vocab_size(true));

@@ -23,27 +23,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let format = ChatFormat::load(Path::new(dir))?;
     let trajectories = run(&format, seed.parse()?, num_users.parse()?)?;
     print_costs(&format, &trajectories);
-    println!(
-        "{:<12} {:>5} {:>7} {:>9} {:>9} {:>6}",
-        "kind", "num", "score", "accuracy", "evidence", "calls"
-    );
+    println!("{:<12} {:>5} {:>7} {:>9} {:>9} {:>6}", "kind", "num", "score", "accuracy", "evidence", "calls");
     for kind in category::ALL {
-        print_row(
-            kind,
-            &trajectories
-                .iter()
-                .filter(|trajectory| trajectory.category == kind)
-                .collect::<Vec<_>>(),
-        );
+        print_row(kind, &trajectories.iter().filter(|trajectory| trajectory.category == kind).collect::<Vec<_>>());
     }
     print_row("all", &trajectories.iter().collect::<Vec<_>>());
-    let example = trajectories
-        .iter()
-        .max_by_key(|trajectory| trajectory.turns.len());
-    println!(
-        "\n{}",
-        example.map_or(String::new(), |trajectory| format.decode(&trajectory.token_ids))
-    );
+    let example = trajectories.iter().max_by_key(|trajectory| trajectory.turns.len());
+    println!("\n{}", example.map_or(String::new(), |trajectory| format.decode(&trajectory.token_ids)));
     Ok(())
 }
 
@@ -58,32 +44,15 @@ fn run(format: &ChatFormat, seed: u64, num_users: usize) -> Result<Vec<Trajector
     for (user, pyramid) in users.iter().zip(&pyramids) {
         for question in &user.questions {
             let group_id = jobs.len() as u64;
-            jobs.push(EpisodeJob {
-                question,
-                environment: pyramid,
-                group_id,
-                seeds: vec![seed + group_id],
-            });
+            jobs.push(EpisodeJob { question, environment: pyramid, group_id, seeds: vec![seed + group_id] });
         }
     }
-    let budget = TokenBudget {
-        max_turn_tokens: 64,
-        max_total_tokens: 1536,
-    };
-    let limits = EpisodeLimits {
-        budget,
-        max_observation_tokens: 256,
-        ..EpisodeLimits::default()
-    };
-    let runner =
-        EpisodeRunner::new(format, limits, Rubric::NAPMEM, false).with_system_prompt(tiny::SYSTEM_PROMPT);
+    let budget = TokenBudget { max_turn_tokens: 64, max_total_tokens: 1536 };
+    let limits = EpisodeLimits { budget, max_observation_tokens: 256, ..EpisodeLimits::default() };
+    let runner = EpisodeRunner::new(format, limits, Rubric::NAPMEM, false).with_system_prompt(tiny::SYSTEM_PROMPT);
     let questions: Vec<_> = jobs.iter().map(|job| job.question.clone()).collect();
     let mut policy = MechanicalPolicy::new(format, &questions, false);
-    let sampling = Sampling {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-    };
+    let sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
     Ok(runner.run(&mut policy, &jobs, &sampling)?.0)
 }
 
@@ -93,42 +62,18 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn print_costs(format: &ChatFormat, trajectories: &[Trajectory]) {
-    let prompts = mean(
-        trajectories
-            .iter()
-            .map(|trajectory| trajectory.num_prompt_tokens as f64),
-    );
-    let totals = mean(
-        trajectories
-            .iter()
-            .map(|trajectory| trajectory.token_ids.len() as f64),
-    );
-    let longest = trajectories
-        .iter()
-        .map(|trajectory| trajectory.token_ids.len())
-        .max()
-        .unwrap_or(0);
-    let written = mean(
-        trajectories
-            .iter()
-            .map(|trajectory| trajectory.num_completion_tokens() as f64),
-    );
+    let prompts = mean(trajectories.iter().map(|trajectory| trajectory.num_prompt_tokens as f64));
+    let totals = mean(trajectories.iter().map(|trajectory| trajectory.token_ids.len() as f64));
+    let longest = trajectories.iter().map(|trajectory| trajectory.token_ids.len()).max().unwrap_or(0);
+    let written = mean(trajectories.iter().map(|trajectory| trajectory.num_completion_tokens() as f64));
     let turns = trajectories.iter().flat_map(|trajectory| &trajectory.turns);
-    let longest_turn = turns
-        .map(|turn| turn.completion.end - turn.completion.start)
-        .max()
-        .unwrap_or(0);
+    let longest_turn = turns.map(|turn| turn.completion.end - turn.completion.start).max().unwrap_or(0);
     println!(
         "tokens: prompt {prompts:.0}, trajectory {totals:.0} (longest {longest}), written {written:.0} (longest turn {longest_turn})"
     );
     for tool in ["search_records", "search_conversations", "read_file"] {
-        let steps = trajectories
-            .iter()
-            .flat_map(Trajectory::tool_steps)
-            .filter(|step| step.tool == tool);
-        let lengths: Vec<usize> = steps
-            .map(|step| format.encoder().encode_plain(&step.observation).len())
-            .collect();
+        let steps = trajectories.iter().flat_map(Trajectory::tool_steps).filter(|step| step.tool == tool);
+        let lengths: Vec<usize> = steps.map(|step| format.encoder().encode_plain(&step.observation).len()).collect();
         let longest = lengths.iter().max().unwrap_or(&0);
         println!(
             "{tool}: observation {:.0} tokens (longest {longest})",
@@ -139,23 +84,8 @@ fn print_costs(format: &ChatFormat, trajectories: &[Trajectory]) {
 
 fn print_row(name: &str, trajectories: &[&Trajectory]) {
     let score = mean(trajectories.iter().map(|trajectory| trajectory.reward.score));
-    let accuracy = mean(
-        trajectories
-            .iter()
-            .map(|trajectory| f64::from(u8::from(trajectory.reward.outcome.correct))),
-    );
-    let evidence = mean(
-        trajectories
-            .iter()
-            .filter_map(|trajectory| trajectory.reward.evidence_hit_ratio),
-    );
-    let calls = mean(
-        trajectories
-            .iter()
-            .map(|trajectory| trajectory.tool_steps().count() as f64),
-    );
-    println!(
-        "{name:<12} {:>5} {score:>7.3} {accuracy:>9.3} {evidence:>9.3} {calls:>6.2}",
-        trajectories.len()
-    );
+    let accuracy = mean(trajectories.iter().map(|trajectory| f64::from(u8::from(trajectory.reward.outcome.correct))));
+    let evidence = mean(trajectories.iter().filter_map(|trajectory| trajectory.reward.evidence_hit_ratio));
+    let calls = mean(trajectories.iter().map(|trajectory| trajectory.tool_steps().count() as f64));
+    println!("{name:<12} {:>5} {score:>7.3} {accuracy:>9.3} {evidence:>9.3} {calls:>6.2}", trajectories.len());
 }

@@ -134,19 +134,13 @@ impl Trajectory {
     /// Says which of the lengths, spans or mask values contradict each other, if any do.
     pub fn check(&self) -> Result<(), String> {
         let length = self.token_ids.len();
-        for (key, found) in [
-            ("loss_mask", self.loss_mask.len()),
-            ("sampler_logprobs", self.sampler_logprobs.len()),
-        ] {
+        for (key, found) in [("loss_mask", self.loss_mask.len()), ("sampler_logprobs", self.sampler_logprobs.len())] {
             if found != length {
                 return Err(format!("`{key}` has {found} values, `token_ids` has {length}"));
             }
         }
         if let Some(at) = self.loss_mask.iter().position(|&mask| mask > 1) {
-            return Err(format!(
-                "`loss_mask[{at}]` must be 0 or 1, got {}",
-                self.loss_mask[at]
-            ));
+            return Err(format!("`loss_mask[{at}]` must be 0 or 1, got {}", self.loss_mask[at]));
         }
         let mut at = self.num_prompt_tokens;
         let mut expected = vec![0; self.num_prompt_tokens.min(length)];
@@ -158,24 +152,17 @@ impl Trajectory {
                 && observation.start <= observation.end
                 && observation.end <= length;
             if !in_order {
-                return Err(format!(
-                    "`turns[{i}]`: {completion:?} and {observation:?} do not follow position {at}"
-                ));
+                return Err(format!("`turns[{i}]`: {completion:?} and {observation:?} do not follow position {at}"));
             }
             expected.resize(completion.end, 1);
             expected.resize(observation.end, 0);
             at = observation.end;
         }
         if at != length {
-            return Err(format!(
-                "the turns end at position {at}, `token_ids` has {length}"
-            ));
+            return Err(format!("the turns end at position {at}, `token_ids` has {length}"));
         }
         match (0..length).find(|&at| expected[at] != self.loss_mask[at]) {
-            Some(at) => Err(format!(
-                "`loss_mask[{at}]` must be {} by the turns' spans",
-                expected[at]
-            )),
+            Some(at) => Err(format!("`loss_mask[{at}]` must be {} by the turns' spans", expected[at])),
             None => Ok(()),
         }
     }
@@ -218,13 +205,8 @@ pub fn read_jsonl(path: &Path) -> Result<Vec<Trajectory>, TrajectoryError> {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let fault = |message| TrajectoryError::Line {
-            path: path.to_owned(),
-            line: index + 1,
-            message,
-        };
-        let trajectory: Trajectory =
-            serde_json::from_slice(&line).map_err(|error| fault(error.to_string()))?;
+        let fault = |message| TrajectoryError::Line { path: path.to_owned(), line: index + 1, message };
+        let trajectory: Trajectory = serde_json::from_slice(&line).map_err(|error| fault(error.to_string()))?;
         trajectory.check().map_err(fault)?;
         trajectories.push(trajectory);
     }
@@ -238,12 +220,8 @@ mod tests {
     /// The worked example of [`Trajectory`].
     fn example() -> Trajectory {
         let span = |start, end| Span { start, end };
-        let turn = |completion, observation| Turn {
-            completion,
-            observation,
-            text: "é".into(),
-            tool_steps: Vec::new(),
-        };
+        let turn =
+            |completion, observation| Turn { completion, observation, text: "é".into(), tool_steps: Vec::new() };
         Trajectory {
             question_id: "q".into(),
             user: "u".into(),
@@ -256,9 +234,7 @@ mod tests {
             token_ids: (0..13).collect(),
             num_prompt_tokens: 3,
             loss_mask: vec![0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 1, 1],
-            sampler_logprobs: vec![
-                0.0, 0.0, 0.0, -0.1, -1e-7, -3.4e-5, 0.0, 0.0, -0.3, -12.25, 0.0, -0.7, -0.0,
-            ],
+            sampler_logprobs: vec![0.0, 0.0, 0.0, -0.1, -1e-7, -3.4e-5, 0.0, 0.0, -0.3, -12.25, 0.0, -0.7, -0.0],
             turns: vec![
                 turn(span(3, 6), span(6, 8)),
                 turn(span(8, 10), span(10, 11)),
@@ -267,11 +243,7 @@ mod tests {
             stop: StopReason::Answered,
             answer: Some("a".into()),
             reward: RewardParts {
-                outcome: Outcome {
-                    format: true,
-                    correct: true,
-                    memory_used: false,
-                },
+                outcome: Outcome { format: true, correct: true, memory_used: false },
                 case: RubricCase::CorrectWithoutMemory,
                 score: 0.0,
                 f1: 1.0,
@@ -311,14 +283,8 @@ mod tests {
                 good.replace("\"loss_mask\":[0,0", "\"loss_mask\":[0,1"),
                 "t.jsonl:3: `loss_mask[1]` must be 0 by the turns' spans",
             ),
-            (
-                good.replace("{\"start\":8,\"end\":10}", "{\"start\":9,\"end\":10}"),
-                "t.jsonl:3: `turns[1]`",
-            ),
-            (
-                good.replace("\"token_ids\"", "\"ids\""),
-                "t.jsonl:3: missing field `token_ids`",
-            ),
+            (good.replace("{\"start\":8,\"end\":10}", "{\"start\":9,\"end\":10}"), "t.jsonl:3: `turns[1]`"),
+            (good.replace("\"token_ids\"", "\"ids\""), "t.jsonl:3: missing field `token_ids`"),
         ] {
             fs_err::write(&path, format!("{good}\n\n{bad}\n")).expect("scratch folder");
             let message = read_jsonl(&path).expect_err(expected).to_string();

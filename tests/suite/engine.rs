@@ -4,7 +4,8 @@ use crate::support::fixture;
 use napmem::engine::{Engine, EngineLimits};
 use napmem::model::{Decoder, PackedLayout};
 use napmem_rollout::generate::{
-    AttemptKey, Generate, GenerateStats, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget, TurnEnd, TurnHandler,
+    AttemptKey, Generate, GenerateStats, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget, TurnEnd,
+    TurnHandler,
 };
 use std::collections::BTreeMap;
 use std::sync::Mutex;

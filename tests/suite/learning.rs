@@ -44,7 +44,12 @@ fn gradients(decoder: &Decoder, micro_batch_tokens: usize, passes: &PassOptions)
     let sequences = sequences();
     let train: Vec<TrainSequence> = sequences
         .iter()
-        .map(|s| TrainSequence { token_ids: &s.ids, loss_mask: &s.mask, sampler_logprobs: &s.logprobs, advantage: s.advantage })
+        .map(|s| TrainSequence {
+            token_ids: &s.ids,
+            loss_mask: &s.mask,
+            sampler_logprobs: &s.logprobs,
+            advantage: s.advantage,
+        })
         .collect();
     let options = PackOptions { micro_batch_tokens, aggregation: LossAggregation::TokenMean, sequence_norm: None };
     let batch = pack(&train, GlobalCounts::of(&train), &options).unwrap();
@@ -79,7 +84,12 @@ fn gradients_do_not_depend_on_the_cut() {
     ];
     for (name, micro_batch_tokens, passes) in cuts {
         let (report, found) = gradients(&decoder, micro_batch_tokens, &passes);
-        assert!((report.sums.loss - whole.sums.loss).abs() < 1e-6, "{name}: {} against {}", report.sums.loss, whole.sums.loss);
+        assert!(
+            (report.sums.loss - whole.sums.loss).abs() < 1e-6,
+            "{name}: {} against {}",
+            report.sums.loss,
+            whole.sums.loss
+        );
         assert!((report.entropy - whole.entropy).abs() < 1e-3, "{name}: {} against {}", report.entropy, whole.entropy);
         for ((parameter, e), f) in decoder.parameters.iter().zip(&expected).zip(&found) {
             let relative = (e - f).norm().double_value(&[]) / e.norm().double_value(&[]).max(1e-12);
@@ -95,8 +105,10 @@ fn masked_tokens_have_exactly_zero_gradient() {
     let decoder = load();
     let sequences = sequences();
     let s = &sequences[0];
-    let train = [TrainSequence { token_ids: &s.ids, loss_mask: &s.mask, sampler_logprobs: &s.logprobs, advantage: 1.0 }];
-    let options = PackOptions { micro_batch_tokens: 1000, aggregation: LossAggregation::TokenMean, sequence_norm: None };
+    let train =
+        [TrainSequence { token_ids: &s.ids, loss_mask: &s.mask, sampler_logprobs: &s.logprobs, advantage: 1.0 }];
+    let options =
+        PackOptions { micro_batch_tokens: 1000, aggregation: LossAggregation::TokenMean, sequence_norm: None };
     let batch = pack(&train, GlobalCounts::of(&train), &options).unwrap();
     let micro = &batch.micro_batches[0];
     let n = s.ids.len() as i64;

@@ -79,7 +79,8 @@ fn masked_logprobs_and_all_gradients_equal_transformers() {
         for parameter in &decoder.parameters {
             let name = parameter.name.replace("model.language_model.", "model.");
             let reference = expected.get(&format!("grad.{name}"));
-            let relative = (parameter.tensor.grad() - &reference).norm().double_value(&[]) / reference.norm().double_value(&[]);
+            let relative =
+                (parameter.tensor.grad() - &reference).norm().double_value(&[]) / reference.norm().double_value(&[]);
             assert!(relative < GRADIENT_TOLERANCE, "{model} gradient of {name}: {relative}");
         }
     }
@@ -114,7 +115,8 @@ fn packed_sequences_equal_separate_ones() {
         let packed = decoder.forward(&ids, &PackedLayout::new(&lengths, Device::Cpu), None, None);
         let mut start = 0;
         for &length in &lengths {
-            let alone = decoder.forward(&ids.narrow(0, start, length), &PackedLayout::new(&[length], Device::Cpu), None, None);
+            let alone =
+                decoder.forward(&ids.narrow(0, start, length), &PackedLayout::new(&[length], Device::Cpu), None, None);
             let difference = max_difference(&alone, &packed.narrow(0, start, length));
             assert!(difference < LOGITS_TOLERANCE, "{model} length {length}: {difference}");
             start += length;

@@ -5,16 +5,12 @@ use std::path::PathBuf;
 
 fn main() {
     // Set by torch-sys for its direct dependents only, which is why this crate passes it on.
-    let lib =
-        PathBuf::from(env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys states where libtorch lies"));
+    let lib = PathBuf::from(env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys states where libtorch lies"));
     println!("cargo::rerun-if-changed=src/cpp/shim.cpp");
     println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
     let root = match env::var_os("LIBTORCH_INCLUDE") {
         Some(folder) => PathBuf::from(folder),
-        None => lib
-            .parent()
-            .expect("libtorch's lib folder has a parent")
-            .to_path_buf(),
+        None => lib.parent().expect("libtorch's lib folder has a parent").to_path_buf(),
     };
     cc::Build::new()
         .cpp(true)
@@ -26,10 +22,7 @@ fn main() {
         .file("src/cpp/shim.cpp")
         .compile("napmem_native");
     println!("cargo::metadata=libtorch_lib={}", lib.display());
-    println!(
-        "cargo::metadata=has_cuda={}",
-        lib.join("libtorch_cuda.so").exists()
-    );
+    println!("cargo::metadata=has_cuda={}", lib.join("libtorch_cuda.so").exists());
     // For this crate's own tests; link arguments do not reach dependents.
     println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
 }

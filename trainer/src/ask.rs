@@ -33,7 +33,8 @@ pub fn run(ask: &AskConfig) -> anyhow::Result<()> {
         budget: ask.budget,
     };
     let sampling = Sampling { temperature: ask.temperature, top_p: 1.0, top_k: 0 };
-    let mut runner = EpisodeRunner::new(&policy.chat, limits, Rubric::NAPMEM, ask.enable_thinking).with_observer(&print_turn);
+    let mut runner =
+        EpisodeRunner::new(&policy.chat, limits, Rubric::NAPMEM, ask.enable_thinking).with_observer(&print_turn);
     if let Some(text) = &ask.system_prompt {
         runner = runner.with_system_prompt(text.as_str());
     }
@@ -66,7 +67,8 @@ fn print_answer(trajectory: &Trajectory) {
     if trajectory.stop != StopReason::Answered {
         println!("stopped: {:?}", trajectory.stop);
     }
-    let mut seen: Vec<&str> = trajectory.tool_steps().flat_map(|step| step.returned_ids.iter().map(String::as_str)).collect();
+    let mut seen: Vec<&str> =
+        trajectory.tool_steps().flat_map(|step| step.returned_ids.iter().map(String::as_str)).collect();
     seen.dedup();
     if !seen.is_empty() {
         println!("read: {}", seen.join(", "));

@@ -81,7 +81,9 @@ fn paired_interval(before: &[Trajectory], after: &[Trajectory], num_attempts: us
     let deltas: Vec<f64> = pairs.map(|(b, a)| mean(a) - mean(b)).collect();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut means: Vec<f64> = (0..RESAMPLES)
-        .map(|_| (0..deltas.len()).map(|_| deltas[random.random_range(0..deltas.len())]).sum::<f64>() / deltas.len() as f64)
+        .map(|_| {
+            (0..deltas.len()).map(|_| deltas[random.random_range(0..deltas.len())]).sum::<f64>() / deltas.len() as f64
+        })
         .collect();
     means.sort_by(f64::total_cmp);
     (means[RESAMPLES * 25 / 1000], means[RESAMPLES * 975 / 1000 - 1])

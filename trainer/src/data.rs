@@ -66,7 +66,13 @@ impl Dataset {
     }
 
     /// A group: the question, its user's memory, and seeds of its attempts drawn from `stream`.
-    pub fn job<'a>(&'a self, question: &'a Question, group_id: u64, stream: u64, num_attempts: usize) -> EpisodeJob<'a> {
+    pub fn job<'a>(
+        &'a self,
+        question: &'a Question,
+        group_id: u64,
+        stream: u64,
+        num_attempts: usize,
+    ) -> EpisodeJob<'a> {
         let environment = &self.pyramids[&question.user];
         let seeds = (0..num_attempts as u64).map(|attempt| mix(mix(stream, group_id), attempt)).collect();
         EpisodeJob { question, environment, group_id, seeds }

@@ -28,8 +28,10 @@ pub fn run(eval: &EvalConfig, interrupt: &Interrupt) -> anyhow::Result<()> {
         trajectory::write_jsonl(file, &trajectories)?;
     }
     if let Some(file) = &eval.out {
-        let by_category: BTreeMap<&str, serde_json::Value> =
-            by_category(&trajectories).into_iter().map(|(name, part)| (name, numbers(&evaluation_metrics(&part)))).collect();
+        let by_category: BTreeMap<&str, serde_json::Value> = by_category(&trajectories)
+            .into_iter()
+            .map(|(name, part)| (name, numbers(&evaluation_metrics(&part))))
+            .collect();
         let result = json!({
             "model": eval.config.model.path,
             "part": eval.part.name(),
@@ -53,7 +55,12 @@ pub fn chosen_questions(eval: &EvalConfig, dataset: &Dataset) -> anyhow::Result<
 }
 
 /// Lets a policy answer them, with a progress bar.
-pub fn answer(eval: &EvalConfig, policy: &Policy, dataset: &Dataset, questions: &[Question]) -> anyhow::Result<Vec<Trajectory>> {
+pub fn answer(
+    eval: &EvalConfig,
+    policy: &Policy,
+    dataset: &Dataset,
+    questions: &[Question],
+) -> anyhow::Result<Vec<Trajectory>> {
     let progress = Progress::new();
     let phase = progress.phase("questions", questions.len() as u64, "questions");
     let seed = mix(eval.config.train.seed, EVALUATION_STREAM);

@@ -2,14 +2,14 @@
 
 use crate::config::{GrpoSection, OptimSection, ReferencePlace, TrainConfig, UpdateSection};
 use crate::grpo::{
-    AdvantageOptions, Advantages, GlobalCounts, GroupedReward, LossOptions, MicroBatch, PackOptions, TrainSequence, advantages,
-    grpo_loss, pack,
+    AdvantageOptions, Advantages, GlobalCounts, GroupedReward, LossOptions, MicroBatch, PackOptions, TrainSequence,
+    advantages, grpo_loss, pack,
 };
 use crate::metrics::Metrics;
+use crate::model::Decoder;
 use crate::optim::{AdamW, AdamWOptions, LearningRate, StepReport};
 use crate::passes::{PassOptions, PassReport, accumulate, score};
 use crate::policy::{Policy, load_decoder};
-use crate::model::Decoder;
 use napmem_rollout::trajectory::Trajectory;
 use std::path::PathBuf;
 use tch::{Device, Tensor};
@@ -103,7 +103,12 @@ impl Learner {
     }
 
     /// Updates the policy `updates_per_batch` times, each time from an equal share of the groups.
-    pub fn update(&mut self, policy: &mut Policy, trajectories: &[Trajectory], metrics: &mut Metrics) -> anyhow::Result<()> {
+    pub fn update(
+        &mut self,
+        policy: &mut Policy,
+        trajectories: &[Trajectory],
+        metrics: &mut Metrics,
+    ) -> anyhow::Result<()> {
         let options = AdvantageOptions {
             baseline: self.grpo.baseline,
             zero_variance_groups: self.grpo.zero_variance_groups,
@@ -160,7 +165,10 @@ impl Learner {
         let reloaded;
         let decoder = match &self.reference {
             Reference::None => {
-                return Ok(batches.iter().map(|(batch, _)| batch.micro_batches.iter().map(|_| None).collect()).collect());
+                return Ok(batches
+                    .iter()
+                    .map(|(batch, _)| batch.micro_batches.iter().map(|_| None).collect())
+                    .collect());
             }
             Reference::Loaded(decoder) => decoder.as_ref(),
             Reference::Reload(dir) => {

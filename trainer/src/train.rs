@@ -117,7 +117,8 @@ impl<'a> Run<'a> {
             self.dataset.job(&self.dataset.train[q], first_group + i as u64, stream, rollout.group_size)
         };
         let jobs: Vec<EpisodeJob> = chosen.iter().enumerate().map(job).collect();
-        let phase = self.progress.phase(format!("step {} rollout", self.state.step + 1), jobs.len() as u64, "questions");
+        let phase =
+            self.progress.phase(format!("step {} rollout", self.state.step + 1), jobs.len() as u64, "questions");
         let (trajectories, stats) =
             metrics.time("gen", || run_jobs(self.config, &self.policy, &jobs, &rollout.sampling))?;
         phase.advance(jobs.len() as u64, stats.num_sampled_tokens as u64);
@@ -144,8 +145,11 @@ impl<'a> Run<'a> {
     /// One batch's updates.
     fn learn(&mut self, trajectories: &[Trajectory], metrics: &mut Metrics) -> anyhow::Result<()> {
         let num_tokens: usize = trajectories.iter().map(|t| t.token_ids.len()).sum();
-        let phase =
-            self.progress.phase(format!("step {} update", self.state.step + 1), trajectories.len() as u64, "trajectories");
+        let phase = self.progress.phase(
+            format!("step {} update", self.state.step + 1),
+            trajectories.len() as u64,
+            "trajectories",
+        );
         self.learner.update(&mut self.policy, trajectories, metrics)?;
         phase.advance(trajectories.len() as u64, num_tokens as u64);
         phase.finish();
@@ -191,11 +195,13 @@ impl<'a> Run<'a> {
         }
         let limit = self.config.train.validation_questions.unwrap_or(usize::MAX);
         let questions = &self.dataset.validation[..self.dataset.validation.len().min(limit)];
-        let phase = self.progress.phase(format!("step {} validation", self.state.step), questions.len() as u64, "questions");
+        let phase =
+            self.progress.phase(format!("step {} validation", self.state.step), questions.len() as u64, "questions");
         let start = Instant::now();
         let seed = mix(self.config.train.seed, VALIDATION_STREAM);
-        let trajectories =
-            evaluate(self.config, &self.policy, &self.dataset, questions, (1, seed), &|n, tokens| phase.advance(n, tokens))?;
+        let trajectories = evaluate(self.config, &self.policy, &self.dataset, questions, (1, seed), &|n, tokens| {
+            phase.advance(n, tokens)
+        })?;
         phase.finish();
         let mut metrics = evaluation_metrics(&trajectories);
         metrics.set("timing_s/testing", start.elapsed().as_secs_f64());

@@ -62,35 +62,21 @@ pub struct Encoder {
 impl Encoder {
     /// Reads `tokenizer.json`; refuses one whose special tokens plain text can produce.
     pub fn load(path: &Path) -> Result<Self, ChatError> {
-        let fault = |message: String| ChatError::Tokenizer {
-            path: path.to_owned(),
-            message,
-        };
+        let fault = |message: String| ChatError::Tokenizer { path: path.to_owned(), message };
         let bytes = fs_err::read(path)?;
         let mut full = Tokenizer::from_bytes(&bytes).map_err(|error| fault(error.to_string()))?;
         // A stored truncation or padding would change ids silently.
-        full.with_truncation(None)
-            .map_err(|error| fault(error.to_string()))?;
+        full.with_truncation(None).map_err(|error| fault(error.to_string()))?;
         full.with_padding(None);
         let mut plain = Tokenizer::new(full.get_model().clone());
         plain.with_normalizer(full.get_normalizer().cloned());
         plain.with_pre_tokenizer(full.get_pre_tokenizer().cloned());
         let specials = special_tokens(&full);
         let ends = |token: &SpecialToken| [token.content.chars().next(), token.content.chars().next_back()];
-        let guarded: BTreeSet<char> = specials
-            .iter()
-            .filter(|token| token.is_control())
-            .flat_map(ends)
-            .flatten()
-            .collect();
+        let guarded: BTreeSet<char> =
+            specials.iter().filter(|token| token.is_control()).flat_map(ends).flatten().collect();
         let guarded_chars = guarded.into_iter().collect();
-        let encoder = Self {
-            path: path.to_owned(),
-            full,
-            plain,
-            specials,
-            guarded_chars,
-        };
+        let encoder = Self { path: path.to_owned(), full, plain, specials, guarded_chars };
         encoder.check_fitness()?;
         Ok(encoder)
     }
@@ -102,12 +88,7 @@ impl Encoder {
 
     /// One more than the largest id.
     pub fn num_ids(&self) -> usize {
-        let largest_special = self
-            .specials
-            .iter()
-            .map(|token| token.id as usize + 1)
-            .max()
-            .unwrap_or(0);
+        let largest_special = self.specials.iter().map(|token| token.id as usize + 1).max().unwrap_or(0);
         self.plain.get_vocab_size(false).max(largest_special)
     }
 
@@ -143,38 +124,24 @@ impl Encoder {
 
     /// A guard whose stand-ins occur in none of `texts`.
     pub fn guard(&self, texts: &[&str]) -> Guard {
-        let used: BTreeSet<char> = texts
-            .iter()
-            .flat_map(|text| text.chars())
-            .filter(|&c| u32::from(c) >= FIRST_STAND_IN)
-            .collect();
-        let mut free = (FIRST_STAND_IN..)
-            .filter_map(char::from_u32)
-            .filter(|c| !used.contains(c));
+        let used: BTreeSet<char> =
+            texts.iter().flat_map(|text| text.chars()).filter(|&c| u32::from(c) >= FIRST_STAND_IN).collect();
+        let mut free = (FIRST_STAND_IN..).filter_map(char::from_u32).filter(|c| !used.contains(c));
         let pairs = self.guarded_chars.iter().map(|&c| {
-            let stand_in = free
-                .next()
-                .expect("plane 15 and 16 hold more characters than any text here");
+            let stand_in = free.next().expect("plane 15 and 16 hold more characters than any text here");
             (c, stand_in)
         });
-        Guard {
-            pairs: pairs.collect(),
-        }
+        Guard { pairs: pairs.collect() }
     }
 
     /// Text of ids, special tokens included; ids beyond the tokenizer are left out.
     pub fn decode(&self, ids: &[TokenId]) -> String {
-        self.full
-            .decode(ids, false)
-            .expect("decoding maps tokens to bytes and cannot fail")
+        self.full.decode(ids, false).expect("decoding maps tokens to bytes and cannot fail")
     }
 
     /// Cuts untrusted text to at most `max_tokens` tokens, `mark` included, between two characters.
     pub fn truncate(&self, text: &str, max_tokens: usize, mark: &str) -> String {
-        let encoding = self
-            .plain
-            .encode(text, false)
-            .expect("encoding a string in memory cannot fail");
+        let encoding = self.plain.encode(text, false).expect("encoding a string in memory cannot fail");
         if encoding.len() <= max_tokens {
             return text.to_owned();
         }
@@ -220,22 +187,14 @@ impl Encoder {
         pieces
     }
 
-    fn encode_pieces<'a>(
-        &self,
-        pieces: Vec<Piece<'a>>,
-        restore: impl Fn(&'a str) -> Cow<'a, str>,
-    ) -> Vec<TokenId> {
+    fn encode_pieces<'a>(&self, pieces: Vec<Piece<'a>>, restore: impl Fn(&'a str) -> Cow<'a, str>) -> Vec<TokenId> {
         let mut ids = Vec::new();
         for piece in pieces {
             match piece {
                 Piece::Text("") => {}
                 Piece::Text(text) => {
                     let encoding = self.plain.encode_fast(restore(text).as_ref(), false);
-                    ids.extend_from_slice(
-                        encoding
-                            .expect("encoding a string in memory cannot fail")
-                            .get_ids(),
-                    );
+                    ids.extend_from_slice(encoding.expect("encoding a string in memory cannot fail").get_ids());
                 }
                 Piece::Special(token) => ids.push(token.id),
             }
@@ -245,12 +204,7 @@ impl Encoder {
 
     /// Cutting must change nothing for trusted text, and plain text must reach no special id.
     fn check_fitness(&self) -> Result<(), ChatError> {
-        let fault = |message: String| {
-            Err(ChatError::Tokenizer {
-                path: self.path.clone(),
-                message,
-            })
-        };
+        let fault = |message: String| Err(ChatError::Tokenizer { path: self.path.clone(), message });
         for token in self.specials.iter().filter(|token| token.is_control()) {
             let plain = self.encode_plain(&token.content);
             if let Some(special) = plain.iter().find_map(|&id| self.special_by_id(id)) {
@@ -260,13 +214,10 @@ impl Encoder {
                 ));
             }
             let probe = format!("a {0}\nb  {0}{0} Zoë\n\n{0}\u{4F60}", token.content);
-            let expected =
-                self.full
-                    .encode_fast(probe.as_str(), false)
-                    .map_err(|error| ChatError::Tokenizer {
-                        path: self.path.clone(),
-                        message: error.to_string(),
-                    })?;
+            let expected = self
+                .full
+                .encode_fast(probe.as_str(), false)
+                .map_err(|error| ChatError::Tokenizer { path: self.path.clone(), message: error.to_string() })?;
             let found = self.encode_trusted(&probe);
             if found != expected.get_ids() {
                 let expected = expected.get_ids();
@@ -285,12 +236,7 @@ fn special_tokens(tokenizer: &Tokenizer) -> Vec<SpecialToken> {
     let mut specials: Vec<SpecialToken> = added
         .into_iter()
         .filter(|(_, token)| !token.content.is_empty())
-        .map(|(id, token)| SpecialToken {
-            content: token.content,
-            id,
-            lstrip: token.lstrip,
-            rstrip: token.rstrip,
-        })
+        .map(|(id, token)| SpecialToken { content: token.content, id, lstrip: token.lstrip, rstrip: token.rstrip })
         .collect();
     specials.sort_by(|a, b| b.content.len().cmp(&a.content.len()).then(a.id.cmp(&b.id)));
     specials
@@ -305,14 +251,7 @@ pub struct Guard {
 impl Guard {
     /// Protects one untrusted string.
     pub fn protect(&self, text: &str) -> String {
-        text.chars()
-            .map(|c| {
-                self.pairs
-                    .iter()
-                    .find(|pair| pair.0 == c)
-                    .map_or(c, |pair| pair.1)
-            })
-            .collect()
+        text.chars().map(|c| self.pairs.iter().find(|pair| pair.0 == c).map_or(c, |pair| pair.1)).collect()
     }
 
     /// Puts the characters back.
@@ -320,31 +259,17 @@ impl Guard {
         if text.chars().all(|c| u32::from(c) < FIRST_STAND_IN) {
             return Cow::Borrowed(text);
         }
-        Cow::Owned(
-            text.chars()
-                .map(|c| {
-                    self.pairs
-                        .iter()
-                        .find(|pair| pair.1 == c)
-                        .map_or(c, |pair| pair.0)
-                })
-                .collect(),
-        )
+        Cow::Owned(text.chars().map(|c| self.pairs.iter().find(|pair| pair.1 == c).map_or(c, |pair| pair.0)).collect())
     }
 
     /// Protects every string of a message but its role.
     pub fn protect_message(&self, message: &ChatMessage) -> ChatMessage {
-        let call = |call: &ToolCall| ToolCall {
-            name: self.protect(&call.name),
-            arguments: self.protect_map(&call.arguments),
-        };
+        let call =
+            |call: &ToolCall| ToolCall { name: self.protect(&call.name), arguments: self.protect_map(&call.arguments) };
         ChatMessage {
             role: message.role,
             content: self.protect(&message.content),
-            reasoning_content: message
-                .reasoning_content
-                .as_deref()
-                .map(|text| self.protect(text)),
+            reasoning_content: message.reasoning_content.as_deref().map(|text| self.protect(text)),
             tool_calls: message.tool_calls.iter().map(call).collect(),
         }
     }
@@ -360,8 +285,6 @@ impl Guard {
     }
 
     fn protect_map(&self, map: &Map<String, Value>) -> Map<String, Value> {
-        map.iter()
-            .map(|(key, value)| (self.protect(key), self.protect_value(value)))
-            .collect()
+        map.iter().map(|(key, value)| (self.protect(key), self.protect_value(value))).collect()
     }
 }

@@ -21,8 +21,7 @@ pub const SPECIALS: [&str; 9] = [
 const MERGES: [(&str, &str); 5] = [("Ċ", "Ċ"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("<", "|")];
 
 /// Like Qwen's, this takes line breaks together whatever follows them: cutting a text after them changes no ids.
-const SPLIT: &str =
-    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SPLIT: &str = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 pub const TEMPLATE: &str = r"{%- if tools %}
     {{- '<|im_start|>system\n<tools>' }}
@@ -73,10 +72,8 @@ pub fn tokenizer_json(specials: &[&str]) -> Value {
                    "normalized": false, "special": content.contains('|')})
         })
         .collect();
-    let byte_level =
-        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
-    let split =
-        json!({"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": false});
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let split = json!({"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": false});
     let pre_tokenizer = json!({"type": "Sequence", "pretokenizers": [split, byte_level]});
     let merges: Vec<Value> = MERGES.iter().map(|(a, b)| json!([a, b])).collect();
     json!({

@@ -22,10 +22,7 @@ pub fn read_optional_json(path: &Path) -> Result<Option<Value>, ChatError> {
     let bytes = fs_err::read(path)?;
     serde_json::from_slice(&bytes)
         .map(Some)
-        .map_err(|error| ChatError::Json {
-            path: path.to_owned(),
-            message: error.to_string(),
-        })
+        .map_err(|error| ChatError::Json { path: path.to_owned(), message: error.to_string() })
 }
 
 /// The template: `chat_template.jinja`, or `chat_template` of `tokenizer_config.json` (a text, or a list with a `default`).
@@ -60,38 +57,24 @@ fn token_text(value: &Value) -> Option<&str> {
 }
 
 /// Ids that end a turn, sorted: `eos_token_id` of `generation_config.json`, `eos_token` of `tokenizer_config.json`, known names.
-pub fn stop_ids(
-    dir: &Path,
-    encoder: &Encoder,
-    tokenizer_config: Option<&Value>,
-) -> Result<Vec<TokenId>, ChatError> {
+pub fn stop_ids(dir: &Path, encoder: &Encoder, tokenizer_config: Option<&Value>) -> Result<Vec<TokenId>, ChatError> {
     let mut stops = BTreeSet::new();
     let generation_path = dir.join("generation_config.json");
     if let Some(generation) = read_optional_json(&generation_path)? {
         stops.extend(generation_stops(&generation_path, &generation, encoder)?);
     }
     if let Some(eos) = tokenizer_config.and_then(|config| token_text(config.get("eos_token")?)) {
-        let token = encoder
-            .special(eos)
-            .ok_or_else(|| ChatError::MissingSpecialToken {
-                path: encoder.path().to_owned(),
-                token: eos.to_owned(),
-                needed_by: "`eos_token` of tokenizer_config.json".to_owned(),
-            })?;
+        let token = encoder.special(eos).ok_or_else(|| ChatError::MissingSpecialToken {
+            path: encoder.path().to_owned(),
+            token: eos.to_owned(),
+            needed_by: "`eos_token` of tokenizer_config.json".to_owned(),
+        })?;
         stops.insert(token.id);
     }
-    stops.extend(
-        KNOWN_STOPS
-            .iter()
-            .filter_map(|name| encoder.special(name))
-            .map(|token| token.id),
-    );
+    stops.extend(KNOWN_STOPS.iter().filter_map(|name| encoder.special(name)).map(|token| token.id));
     if stops.is_empty() {
         let known = KNOWN_STOPS.map(|name| format!("`{name}`")).join(", ");
-        return Err(ChatError::NoStopToken {
-            dir: dir.to_owned(),
-            known,
-        });
+        return Err(ChatError::NoStopToken { dir: dir.to_owned(), known });
     }
     Ok(stops.into_iter().collect())
 }
@@ -104,13 +87,10 @@ fn generation_stops(path: &Path, generation: &Value, encoder: &Encoder) -> Resul
     };
     let read = |value: &Value| {
         let id = value.as_u64().and_then(|id| TokenId::try_from(id).ok());
-        id.filter(|&id| encoder.special_by_id(id).is_some())
-            .ok_or_else(|| ChatError::Json {
-                path: path.to_owned(),
-                message: format!(
-                    "`eos_token_id`: expected ids of special tokens of tokenizer.json, found {value}"
-                ),
-            })
+        id.filter(|&id| encoder.special_by_id(id).is_some()).ok_or_else(|| ChatError::Json {
+            path: path.to_owned(),
+            message: format!("`eos_token_id`: expected ids of special tokens of tokenizer.json, found {value}"),
+        })
     };
     listed.iter().map(read).collect()
 }

@@ -36,12 +36,7 @@ pub struct ChatMessage {
 impl ChatMessage {
     /// A message without thinking or tool calls.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Self {
-            role,
-            content: content.into(),
-            reasoning_content: None,
-            tool_calls: Vec::new(),
-        }
+        Self { role, content: content.into(), reasoning_content: None, tool_calls: Vec::new() }
     }
 }
 
@@ -81,23 +76,14 @@ fn function_kind() -> String {
 impl From<ToolCallJson> for ToolCall {
     fn from(json: ToolCallJson) -> Self {
         let (ToolCallJson::Nested { function, .. } | ToolCallJson::Flat(function)) = json;
-        Self {
-            name: function.name,
-            arguments: function.arguments,
-        }
+        Self { name: function.name, arguments: function.arguments }
     }
 }
 
 impl From<ToolCall> for ToolCallJson {
     fn from(call: ToolCall) -> Self {
-        let function = Function {
-            name: call.name,
-            arguments: call.arguments,
-        };
-        Self::Nested {
-            kind: function_kind(),
-            function,
-        }
+        let function = Function { name: call.name, arguments: call.arguments };
+        Self::Nested { kind: function_kind(), function }
     }
 }
 
@@ -119,17 +105,8 @@ mod tests {
         let message: ChatMessage = serde_json::from_value(nested).expect("valid");
         assert_eq!(message.content, "");
         assert_eq!(message.tool_calls[0].name, "f");
-        assert_eq!(
-            message.tool_calls[0].arguments.keys().collect::<Vec<_>>(),
-            ["b", "a"]
-        );
-        assert_eq!(
-            message.tool_calls[1],
-            ToolCall {
-                name: "g".into(),
-                arguments: Map::new()
-            }
-        );
+        assert_eq!(message.tool_calls[0].arguments.keys().collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(message.tool_calls[1], ToolCall { name: "g".into(), arguments: Map::new() });
         let written = serde_json::to_value(&message).expect("serialisable");
         assert_eq!(written["tool_calls"][0]["function"]["name"], "f");
         assert!(written.get("reasoning_content").is_none());

@@ -47,12 +47,7 @@ impl ChatFormat {
         let config = load::read_optional_json(&dir.join("tokenizer_config.json"))?;
         let template = load::read_template(dir, config.as_ref())?;
         let stop_ids = load::stop_ids(dir, &encoder, config.as_ref())?;
-        let mut format = Self {
-            encoder,
-            template,
-            stop_ids,
-            turn_end: 0,
-        };
+        let mut format = Self { encoder, template, stop_ids, turn_end: 0 };
         format.turn_end = format.find_turn_end()?;
         for enable_thinking in [true, false] {
             format.check_markers(enable_thinking)?;
@@ -73,14 +68,11 @@ impl ChatFormat {
 
     /// The id of a special token by its text.
     pub fn special_id(&self, token: &str) -> Result<TokenId, ChatError> {
-        self.encoder
-            .special(token)
-            .map(|token| token.id)
-            .ok_or_else(|| ChatError::MissingSpecialToken {
-                path: self.encoder.path().to_owned(),
-                token: token.to_owned(),
-                needed_by: "the caller".to_owned(),
-            })
+        self.encoder.special(token).map(|token| token.id).ok_or_else(|| ChatError::MissingSpecialToken {
+            path: self.encoder.path().to_owned(),
+            token: token.to_owned(),
+            needed_by: "the caller".to_owned(),
+        })
     }
 
     /// One more than the largest id that the tokenizer knows; the model's rows beyond it are padding.
@@ -126,12 +118,7 @@ impl ChatFormat {
         tools: &[Value],
         enable_thinking: bool,
     ) -> Result<Vec<TokenId>, ChatError> {
-        self.encode(&RenderInput {
-            messages,
-            tools,
-            add_generation_prompt: true,
-            enable_thinking,
-        })
+        self.encode(&RenderInput { messages, tools, add_generation_prompt: true, enable_thinking })
     }
 
     /// Ids of an assistant's turn as the template would write it after a generation prompt, its stop token included: what a
@@ -164,20 +151,10 @@ impl ChatFormat {
         enable_thinking: bool,
     ) -> Result<Vec<TokenId>, ChatError> {
         assert!(!tool_texts.is_empty(), "a suffix needs at least one tool text");
-        let call = ToolCall {
-            name: "tool".to_owned(),
-            arguments: Map::new(),
-        };
-        let mut messages = vec![
-            ChatMessage::new(Role::User, "x"),
-            ChatMessage::new(Role::Assistant, "x"),
-        ];
+        let call = ToolCall { name: "tool".to_owned(), arguments: Map::new() };
+        let mut messages = vec![ChatMessage::new(Role::User, "x"), ChatMessage::new(Role::Assistant, "x")];
         messages[1].tool_calls = vec![call; tool_texts.len()];
-        messages.extend(
-            tool_texts
-                .iter()
-                .map(|text| ChatMessage::new(Role::Tool, text.as_str())),
-        );
+        messages.extend(tool_texts.iter().map(|text| ChatMessage::new(Role::Tool, text.as_str())));
         let input = |messages, add_generation_prompt| RenderInput {
             messages,
             tools: &[],
@@ -220,17 +197,9 @@ impl ChatFormat {
     }
 
     fn render_guarded(&self, guard: &Guard, input: &RenderInput) -> Result<String, ChatError> {
-        let messages: Vec<_> = input
-            .messages
-            .iter()
-            .map(|message| guard.protect_message(message))
-            .collect();
+        let messages: Vec<_> = input.messages.iter().map(|message| guard.protect_message(message)).collect();
         let tools: Vec<_> = input.tools.iter().map(|tool| guard.protect_value(tool)).collect();
-        self.template.render(&RenderInput {
-            messages: &messages,
-            tools: &tools,
-            ..*input
-        })
+        self.template.render(&RenderInput { messages: &messages, tools: &tools, ..*input })
     }
 
     fn strip<'a>(&self, whole: &'a str, start: &str, what: &str) -> Result<&'a str, ChatError> {
@@ -247,42 +216,25 @@ impl ChatFormat {
             let start = text.rfind(&token.content)?;
             Some((start, start + token.content.len()))
         });
-        ends.max_by_key(|range| range.0)
-            .ok_or_else(|| ChatError::NotAppendOnly {
-                path: self.template.path().to_owned(),
-                what: format!("no stop token closes an assistant turn: {text:?}"),
-            })
+        ends.max_by_key(|range| range.0).ok_or_else(|| ChatError::NotAppendOnly {
+            path: self.template.path().to_owned(),
+            what: format!("no stop token closes an assistant turn: {text:?}"),
+        })
     }
 
     fn find_turn_end(&self) -> Result<TokenId, ChatError> {
-        let messages = [
-            ChatMessage::new(Role::User, "x"),
-            ChatMessage::new(Role::Assistant, "x"),
-        ];
-        let input = RenderInput {
-            messages: &messages,
-            tools: &[],
-            add_generation_prompt: false,
-            enable_thinking: true,
-        };
+        let messages = [ChatMessage::new(Role::User, "x"), ChatMessage::new(Role::Assistant, "x")];
+        let input =
+            RenderInput { messages: &messages, tools: &[], add_generation_prompt: false, enable_thinking: true };
         let text = self.render(&input)?;
         let (start, end) = self.last_turn_end(&text)?;
-        Ok(self
-            .encoder
-            .special(&text[start..end])
-            .expect("the range is a special token's")
-            .id)
+        Ok(self.encoder.special(&text[start..end]).expect("the range is a special token's").id)
     }
 
     /// Every `<|name|>` in a rendered conversation must be a token; otherwise the policy would read it letter by letter.
     fn check_markers(&self, enable_thinking: bool) -> Result<(), ChatError> {
         let messages = [Role::System, Role::User].map(|role| ChatMessage::new(role, "x"));
-        let input = RenderInput {
-            messages: &messages,
-            tools: &[],
-            add_generation_prompt: true,
-            enable_thinking,
-        };
+        let input = RenderInput { messages: &messages, tools: &[], add_generation_prompt: true, enable_thinking };
         let text = self.render(&input)?;
         let mut rest = text.as_str();
         while let Some(start) = rest.find("<|") {

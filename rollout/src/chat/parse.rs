@@ -64,9 +64,7 @@ impl ParameterTypes {
         for schema in schemas {
             let function = schema.get("function").unwrap_or(schema);
             let name = function.get("name").and_then(Value::as_str).unwrap_or_default();
-            let properties = function
-                .pointer("/parameters/properties")
-                .and_then(Value::as_object);
+            let properties = function.pointer("/parameters/properties").and_then(Value::as_object);
             for (parameter, property) in properties.into_iter().flatten() {
                 let kind = parameter_type(property);
                 types.by_tool.insert((name.to_owned(), parameter.clone()), kind);
@@ -79,19 +77,13 @@ impl ParameterTypes {
     /// The type of a tool's parameter; under an unknown tool name (an alias, say) that of the first parameter of this name.
     fn of(&self, tool: &str, parameter: &str) -> ParameterType {
         let exact = self.by_tool.get(&(tool.to_owned(), parameter.to_owned()));
-        exact
-            .or_else(|| self.by_name.get(parameter))
-            .copied()
-            .unwrap_or(ParameterType::String)
+        exact.or_else(|| self.by_name.get(parameter)).copied().unwrap_or(ParameterType::String)
     }
 }
 
 fn parameter_type(property: &Value) -> ParameterType {
     let named = match property.get("type") {
-        Some(Value::Array(names)) => names
-            .iter()
-            .filter_map(Value::as_str)
-            .find(|&name| name != "null"),
+        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).find(|&name| name != "null"),
         Some(name) => name.as_str(),
         None => None,
     };
@@ -110,11 +102,7 @@ pub fn parse_turn(text: &str, types: &ParameterTypes) -> ParsedTurn {
     let mut parsed = ParsedTurn::default();
     let mut rest = text;
     if let Some((thinking, after)) = text.split_once(THINK_END) {
-        let thinking = thinking
-            .trim_start()
-            .strip_prefix(THINK)
-            .unwrap_or(thinking)
-            .trim();
+        let thinking = thinking.trim_start().strip_prefix(THINK).unwrap_or(thinking).trim();
         parsed.thinking = (!thinking.is_empty()).then(|| thinking.to_owned());
         rest = after;
     }
@@ -149,9 +137,7 @@ fn parse_block(block: &str, types: &ParameterTypes, parsed: &mut ParsedTurn) {
     if block.trim_start().starts_with('{') {
         match parse_json_call(block) {
             Some(call) => parsed.calls.push(call),
-            None => parsed
-                .malformed
-                .push("the JSON object has no `name` with an object of `arguments`".to_owned()),
+            None => parsed.malformed.push("the JSON object has no `name` with an object of `arguments`".to_owned()),
         }
         return;
     }
@@ -167,31 +153,22 @@ fn parse_block(block: &str, types: &ParameterTypes, parsed: &mut ParsedTurn) {
         rest = &after[end..];
     }
     if !found {
-        parsed
-            .malformed
-            .push("no `<function=NAME>` inside `<tool_call>`".to_owned());
+        parsed.malformed.push("no `<function=NAME>` inside `<tool_call>`".to_owned());
     }
 }
 
 /// Parses what follows `<function=`.
 fn parse_function(text: &str, types: &ParameterTypes) -> Result<ToolCall, String> {
-    let (name, mut rest) =
-        split_tag_name(text).ok_or_else(|| "`<function=` is not followed by `NAME>`".to_owned())?;
+    let (name, mut rest) = split_tag_name(text).ok_or_else(|| "`<function=` is not followed by `NAME>`".to_owned())?;
     let mut arguments = Map::new();
     while let Some((_, after)) = rest.split_once(PARAMETER) {
-        let (key, value) = split_tag_name(after)
-            .ok_or_else(|| format!("`<parameter=` of `{name}` is not followed by `NAME>`"))?;
+        let (key, value) =
+            split_tag_name(after).ok_or_else(|| format!("`<parameter=` of `{name}` is not followed by `NAME>`"))?;
         let end = first_of(value, &[PARAMETER_END, PARAMETER]);
-        arguments.insert(
-            key.to_owned(),
-            coerce(strip_newlines(&value[..end]), types.of(name, key)),
-        );
+        arguments.insert(key.to_owned(), coerce(strip_newlines(&value[..end]), types.of(name, key)));
         rest = &value[end..];
     }
-    Ok(ToolCall {
-        name: name.to_owned(),
-        arguments,
-    })
+    Ok(ToolCall { name: name.to_owned(), arguments })
 }
 
 /// Splits `NAME>rest`; the name is not empty and on one line.
@@ -202,11 +179,7 @@ fn split_tag_name(text: &str) -> Option<(&str, &str)> {
 }
 
 fn first_of(text: &str, patterns: &[&str]) -> usize {
-    patterns
-        .iter()
-        .filter_map(|pattern| text.find(pattern))
-        .min()
-        .unwrap_or(text.len())
+    patterns.iter().filter_map(|pattern| text.find(pattern)).min().unwrap_or(text.len())
 }
 
 fn strip_newlines(value: &str) -> &str {
@@ -237,12 +210,7 @@ fn coerce(text: &str, kind: ParameterType) -> Value {
 
 fn parse_number(word: &str) -> Option<Value> {
     let integer = word.parse::<i64>().ok().map(Value::from);
-    integer.or_else(|| {
-        word.parse::<f64>()
-            .ok()
-            .and_then(Number::from_f64)
-            .map(Value::Number)
-    })
+    integer.or_else(|| word.parse::<f64>().ok().and_then(Number::from_f64).map(Value::Number))
 }
 
 fn parse_json_call(block: &str) -> Option<ToolCall> {
@@ -289,29 +257,17 @@ mod tests {
                 json!([["f", {"s": "\n x\ny \n"}]]),
             ),
             // missing </parameter>, </function>, </tool_call>
-            (
-                "<tool_call>\n<function=f>\n<parameter=s>\nx\n<parameter=i>\n3\n",
-                json!([["f", {"s": "x", "i": 3}]]),
-            ),
-            (
-                "<tool_call>\n<function=f>\n<parameter=s>\nx\n</function>\n</tool_call>",
-                json!([["f", {"s": "x"}]]),
-            ),
+            ("<tool_call>\n<function=f>\n<parameter=s>\nx\n<parameter=i>\n3\n", json!([["f", {"s": "x", "i": 3}]])),
+            ("<tool_call>\n<function=f>\n<parameter=s>\nx\n</function>\n</tool_call>", json!([["f", {"s": "x"}]])),
             // two calls, the first one unclosed
             (
                 "<tool_call><function=f></function><tool_call><function=g></function></tool_call>",
                 json!([["f", {}], ["g", {}]]),
             ),
             // no tool_call tag
-            (
-                "I look.\n<function=f>\n<parameter=s>\nx\n</parameter>\n</function>",
-                json!([["f", {"s": "x"}]]),
-            ),
+            ("I look.\n<function=f>\n<parameter=s>\nx\n</parameter>\n</function>", json!([["f", {"s": "x"}]])),
             // the JSON form
-            (
-                r#"<tool_call>{"name": "f", "arguments": {"i": 1}}</tool_call>"#,
-                json!([["f", {"i": 1}]]),
-            ),
+            (r#"<tool_call>{"name": "f", "arguments": {"i": 1}}</tool_call>"#, json!([["f", {"i": 1}]])),
             // coercion; what does not fit stays a string
             (
                 "<tool_call><function=f><parameter=i>x</parameter><parameter=n>1.5</parameter><parameter=b>True</parameter>\
@@ -323,10 +279,7 @@ mod tests {
                 json!([["f", {"i": null, "s": "null"}]]),
             ),
             // an alias finds its parameter's type by name
-            (
-                "<tool_call><function=ff><parameter=a>[]</parameter>",
-                json!([["ff", {"a": []}]]),
-            ),
+            ("<tool_call><function=ff><parameter=a>[]</parameter>", json!([["ff", {"a": []}]])),
         ];
         for (text, expected) in cases {
             assert_eq!(Value::from(calls(text)), expected, "{text}");
@@ -345,11 +298,7 @@ mod tests {
             "<tool_call>{\"name\": \"f\", \"arguments\": \"{}\"}</tool_call>",
         ] {
             let parsed = parse_turn(text, &types());
-            assert_eq!(
-                (parsed.calls.len(), parsed.malformed.len()),
-                (0, 1),
-                "{text}: {parsed:?}"
-            );
+            assert_eq!((parsed.calls.len(), parsed.malformed.len()), (0, 1), "{text}: {parsed:?}");
         }
     }
 
@@ -357,32 +306,17 @@ mod tests {
     fn separates_thinking_from_content() {
         let cases = [
             ("so\n</think>\n\nyes", Some("so"), "yes"),
-            (
-                "<think>\nso\n</think>\n\nyes </think>",
-                Some("so"),
-                "yes </think>",
-            ),
+            ("<think>\nso\n</think>\n\nyes </think>", Some("so"), "yes </think>"),
             ("\n\n</think>\n\nyes", None, "yes"),
             ("still thinking", None, "still thinking"),
-            (
-                "a</think>b <tool_call><function=f></tool_call> c",
-                Some("a"),
-                "b  c",
-            ),
+            ("a</think>b <tool_call><function=f></tool_call> c", Some("a"), "b  c"),
         ];
         for (text, thinking, content) in cases {
             let parsed = parse_turn(text, &types());
-            assert_eq!(
-                (parsed.thinking.as_deref(), parsed.content.as_str()),
-                (thinking, content),
-                "{text}"
-            );
+            assert_eq!((parsed.thinking.as_deref(), parsed.content.as_str()), (thinking, content), "{text}");
         }
         let inside = parse_turn("<tool_call><function=f></tool_call></think>{}", &types());
-        assert!(
-            inside.calls.is_empty(),
-            "a call inside closed thinking is not made"
-        );
+        assert!(inside.calls.is_empty(), "a call inside closed thinking is not made");
     }
 
     proptest! {

@@ -8,17 +8,8 @@ use std::io::{self, Write};
 /// `json.dumps(value, ensure_ascii=False, indent=indent)`: separators `", "` and `": "`, keys in order, nothing escaped for HTML.
 pub fn dumps(value: &Value, indent: Option<usize>) -> String {
     let mut bytes = Vec::new();
-    let mut serializer = Serializer::with_formatter(
-        &mut bytes,
-        PythonFormatter {
-            indent,
-            depth: 0,
-            empty: true,
-        },
-    );
-    value
-        .serialize(&mut serializer)
-        .expect("a JSON value has string keys and goes to memory");
+    let mut serializer = Serializer::with_formatter(&mut bytes, PythonFormatter { indent, depth: 0, empty: true });
+    value.serialize(&mut serializer).expect("a JSON value has string keys and goes to memory");
     String::from_utf8(bytes).expect("the serializer writes UTF-8")
 }
 
@@ -28,9 +19,7 @@ pub fn float_repr(value: f64) -> String {
     let Some((mantissa, exponent)) = text.split_once('e') else {
         return text;
     };
-    let (sign, digits) = exponent
-        .strip_prefix('-')
-        .map_or(('+', exponent), |digits| ('-', digits));
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
@@ -122,7 +111,8 @@ mod tests {
 
     #[test]
     fn dumps_as_python_does() {
-        let value = json!({"z": [1, 2.0, 1e16, 1e-5, true, null], "a": {"<é'>": "\"\\\n\u{1}\u{7f}/"}, "e": [], "o": {}});
+        let value =
+            json!({"z": [1, 2.0, 1e16, 1e-5, true, null], "a": {"<é'>": "\"\\\n\u{1}\u{7f}/"}, "e": [], "o": {}});
         // Python 3: json.dumps(value, ensure_ascii=False), and with indent=2.
         let compact = concat!(
             r#"{"z": [1, 2.0, 1e+16, 1e-05, true, null], "a": {"<é'>": "\"\\\n\u0001"#,
@@ -136,13 +126,9 @@ mod tests {
 
     #[test]
     fn floats_read_as_in_python() {
-        for (value, expected) in [
-            (1.0, "1.0"),
-            (0.0001, "0.0001"),
-            (1.5e-7, "1.5e-07"),
-            (1e22, "1e+22"),
-            (-2.5e100, "-2.5e+100"),
-        ] {
+        for (value, expected) in
+            [(1.0, "1.0"), (0.0001, "0.0001"), (1.5e-7, "1.5e-07"), (1e22, "1e+22"), (-2.5e100, "-2.5e+100")]
+        {
             assert_eq!(float_repr(value), expected);
         }
     }

@@ -34,11 +34,7 @@ pub struct RenderInput<'a> {
 
 impl ChatTemplate {
     /// Compiles `source`, which came from `path`; `named_tokens` are variables such as `bos_token`.
-    pub fn new(
-        path: PathBuf,
-        source: String,
-        named_tokens: Vec<(String, String)>,
-    ) -> Result<Self, ChatError> {
+    pub fn new(path: PathBuf, source: String, named_tokens: Vec<(String, String)>) -> Result<Self, ChatError> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -48,23 +44,13 @@ impl ChatTemplate {
             None => minijinja::escape_formatter(out, state, value),
         });
         environment.add_filter("tojson", tojson);
-        environment.add_filter("string", |value: &Value| {
-            python_str(value).unwrap_or_else(|| value.to_string())
-        });
+        environment.add_filter("string", |value: &Value| python_str(value).unwrap_or_else(|| value.to_string()));
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment
             .add_template_owned("chat", source.clone())
-            .map_err(|error| ChatError::Template {
-                path: path.clone(),
-                message: describe(&error),
-            })?;
-        Ok(Self {
-            environment,
-            path,
-            source,
-            named_tokens,
-        })
+            .map_err(|error| ChatError::Template { path: path.clone(), message: describe(&error) })?;
+        Ok(Self { environment, path, source, named_tokens })
     }
 
     /// The file that the template came from.
@@ -80,11 +66,7 @@ impl ChatTemplate {
     /// Renders a conversation; fails where the template raises.
     pub fn render(&self, input: &RenderInput) -> Result<String, ChatError> {
         let tools = (!input.tools.is_empty()).then_some(input.tools);
-        let named: Value = self
-            .named_tokens
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()))
-            .collect();
+        let named: Value = self.named_tokens.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let variables = context! {
             messages => Value::from_serialize(input.messages),
             tools => Value::from_serialize(tools),
@@ -92,29 +74,17 @@ impl ChatTemplate {
             enable_thinking => input.enable_thinking,
             ..named
         };
-        let template = self
-            .environment
-            .get_template("chat")
-            .expect("the constructor added this template");
-        template.render(variables).map_err(|error| ChatError::Template {
-            path: self.path.clone(),
-            message: describe(&error),
-        })
+        let template = self.environment.get_template("chat").expect("the constructor added this template");
+        template
+            .render(variables)
+            .map_err(|error| ChatError::Template { path: self.path.clone(), message: describe(&error) })
     }
 }
 
 /// The engine's message with its line, on one line.
 fn describe(error: &Error) -> String {
-    let line = error
-        .line()
-        .map(|line| format!("line {line}: "))
-        .unwrap_or_default();
-    format!(
-        "{line}{}",
-        error
-            .detail()
-            .map_or_else(|| error.kind().to_string(), str::to_owned)
-    )
+    let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
+    format!("{line}{}", error.detail().map_or_else(|| error.kind().to_string(), str::to_owned))
 }
 
 /// Python's `str` where it differs from this engine's.
@@ -130,14 +100,11 @@ fn python_str(value: &Value) -> Option<String> {
 fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = kwargs.get("indent")?;
     if kwargs.get::<Option<bool>>("ensure_ascii")? == Some(true) {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            "tojson with ensure_ascii=true is not supported",
-        ));
+        return Err(Error::new(ErrorKind::InvalidOperation, "tojson with ensure_ascii=true is not supported"));
     }
     kwargs.assert_all_used()?;
-    let json = serde_json::to_value(value)
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
+    let json =
+        serde_json::to_value(value).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     Ok(Value::from_safe_string(python::dumps(&json, indent)))
 }
 
@@ -150,12 +117,8 @@ fn strftime_now(format: &str) -> Result<String, Error> {
     let (year, month, day) = TEMPLATE_DATE;
     let date = chrono::NaiveDate::from_ymd_opt(year, month, day).expect("a constant date that exists");
     let mut text = String::new();
-    write!(text, "{}", date.and_time(chrono::NaiveTime::MIN).format(format)).map_err(|_| {
-        Error::new(
-            ErrorKind::InvalidOperation,
-            format!("strftime_now: bad format `{format}`"),
-        )
-    })?;
+    write!(text, "{}", date.and_time(chrono::NaiveTime::MIN).format(format))
+        .map_err(|_| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: bad format `{format}`")))?;
     Ok(text)
 }
 
@@ -183,27 +146,12 @@ mod tests {
         let cases = [
             ("{{ bos_token }}{{ messages[0].content|trim }}", "<s>hi"),
             ("{{ tools[0]|tojson }}", r#"{"b": 1, "a": ["<é>"]}"#),
-            (
-                "{{ true }} {{ none }} {{ 1e16 }} {{ false|string }}",
-                "True None 1e+16 False",
-            ),
-            (
-                "  {% if enable_thinking is false %}\n  no\n  {% endif %}\n",
-                "  no\n",
-            ),
-            (
-                "{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
-                "1",
-            ),
-            (
-                "{{ 'a-b'.split('-')[-1] }}{{ messages[0].content.rstrip('\\n') }}",
-                "bhi",
-            ),
+            ("{{ true }} {{ none }} {{ 1e16 }} {{ false|string }}", "True None 1e+16 False"),
+            ("  {% if enable_thinking is false %}\n  no\n  {% endif %}\n", "  no\n"),
+            ("{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "1"),
+            ("{{ 'a-b'.split('-')[-1] }}{{ messages[0].content.rstrip('\\n') }}", "bhi"),
             ("{{ strftime_now('%d %b %Y') }}", "01 Jan 2026"),
-            (
-                "{{ missing is defined }}|{{ messages[0].reasoning_content is string }}",
-                "False|False",
-            ),
+            ("{{ missing is defined }}|{{ messages[0].reasoning_content is string }}", "False|False"),
         ];
         for (source, expected) in cases {
             assert_eq!(render(source).expect(source), expected, "{source}");
@@ -213,10 +161,7 @@ mod tests {
     #[test]
     fn errors_name_file_and_reason() {
         for (source, expected) in [
-            (
-                "{{ raise_exception('No user query.') }}",
-                "t.jinja: line 1: No user query.",
-            ),
+            ("{{ raise_exception('No user query.') }}", "t.jinja: line 1: No user query."),
             ("\n{% if %}", "t.jinja: line 2:"),
         ] {
             let message = render(source).expect_err(source).to_string();

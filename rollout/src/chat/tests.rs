@@ -40,12 +40,10 @@ fn calling(thinking: &str, content: &str, calls: &[(&str, Value)]) -> ChatMessag
 }
 
 fn schemas() -> Vec<Value> {
-    vec![
-        json!({"type": "function", "function": {"name": "search", "description": "Finds <things> & \"more\", é",
+    vec![json!({"type": "function", "function": {"name": "search", "description": "Finds <things> & \"more\", é",
         "parameters": {"type": "object", "properties": {"query": {"type": "string"}, "limit": {"type": "integer"},
         "ids": {"type": "array", "items": {"type": "string"}}, "exact": {"type": "boolean"},
-        "filter": {"type": "object"}, "weight": {"type": "number"}}, "required": ["query"]}}}),
-    ]
+        "filter": {"type": "object"}, "weight": {"type": "number"}}, "required": ["query"]}}})]
 }
 
 /// A conversation with a tool loop: thinking, a call with a text of several lines, parallel calls, an answer. With thinking on
@@ -54,22 +52,12 @@ fn tool_loop() -> Vec<ChatMessage> {
     vec![
         message(Role::System, "Be brief.\n"),
         message(Role::User, "Où est mon 電話?"),
-        calling(
-            "I look.",
-            "",
-            &[(
-                "search",
-                json!({"query": "phone\nor  電話 ", "limit": 3, "exact": true}),
-            )],
-        ),
+        calling("I look.", "", &[("search", json!({"query": "phone\nor  電話 ", "limit": 3, "exact": true}))]),
         message(Role::Tool, "r1: the phone\n\nr2: naïve"),
         calling(
             "Both.",
             "Two more.",
-            &[
-                ("search", json!({"query": "a", "ids": ["x", "y"]})),
-                ("search", json!({"query": "b"})),
-            ],
+            &[("search", json!({"query": "a", "ids": ["x", "y"]})), ("search", json!({"query": "b"}))],
         ),
         message(Role::Tool, "one"),
         message(Role::Tool, ""),
@@ -88,39 +76,19 @@ fn appended_ids_equal_the_full_rendering() {
                 }
             }
             let tools = schemas();
-            let mut ids = format
-                .encode_prompt(&messages[..2], &tools, enable_thinking)
-                .expect("renders");
+            let mut ids = format.encode_prompt(&messages[..2], &tools, enable_thinking).expect("renders");
             let mut at = 2;
             while at < messages.len() {
-                ids.extend(
-                    format
-                        .encode_turn(&messages[at], enable_thinking)
-                        .expect("renders"),
-                );
-                let num_texts = messages[at + 1..]
-                    .iter()
-                    .take_while(|message| message.role == Role::Tool)
-                    .count();
-                let texts: Vec<_> = messages[at + 1..][..num_texts]
-                    .iter()
-                    .map(|m| m.content.clone())
-                    .collect();
+                ids.extend(format.encode_turn(&messages[at], enable_thinking).expect("renders"));
+                let num_texts = messages[at + 1..].iter().take_while(|message| message.role == Role::Tool).count();
+                let texts: Vec<_> = messages[at + 1..][..num_texts].iter().map(|m| m.content.clone()).collect();
                 if !texts.is_empty() {
-                    ids.extend(
-                        format
-                            .observation_suffix(&texts, false, enable_thinking)
-                            .expect("renders"),
-                    );
+                    ids.extend(format.observation_suffix(&texts, false, enable_thinking).expect("renders"));
                 }
                 at += 1 + num_texts;
             }
-            let input = RenderInput {
-                messages: &messages,
-                tools: &tools,
-                add_generation_prompt: false,
-                enable_thinking,
-            };
+            let input =
+                RenderInput { messages: &messages, tools: &tools, add_generation_prompt: false, enable_thinking };
             let text = format.render(&input).expect("renders");
             let whole = format.encoder().encode_trusted(text.trim_end_matches('\n'));
             assert_eq!(format.decode(&ids), format.decode(&whole));
@@ -135,11 +103,9 @@ fn suffix_of_the_qwen_format_is_as_written_down() {
         let texts = ["T1".to_owned(), "T2".to_owned()];
         let expected = "\n<|im_start|>user\n<tool_response>\nT1\n</tool_response>\n<tool_response>\nT2\n</tool_response><|im_end|>\n\
                         <|im_start|>assistant\n<think>\n";
-        for (cut, thinking, start, end) in [
-            (false, true, "", ""),
-            (true, true, "<|im_end|>", ""),
-            (false, false, "", "\n</think>\n\n"),
-        ] {
+        for (cut, thinking, start, end) in
+            [(false, true, "", ""), (true, true, "<|im_end|>", ""), (false, false, "", "\n</think>\n\n")]
+        {
             let ids = format.observation_suffix(&texts, cut, thinking).expect("renders");
             let text = format!("{start}{expected}{end}");
             assert_eq!(format.decode(&ids), text);
@@ -151,9 +117,7 @@ fn suffix_of_the_qwen_format_is_as_written_down() {
 }
 
 fn count_special(format: &ChatFormat, ids: &[TokenId]) -> usize {
-    ids.iter()
-        .filter(|&&id| format.encoder().special_by_id(id).is_some())
-        .count()
+    ids.iter().filter(|&&id| format.encoder().special_by_id(id).is_some()).count()
 }
 
 #[test]
@@ -161,24 +125,11 @@ fn untrusted_text_yields_no_special_token() {
     for format in formats() {
         let harmless = [message(Role::System, "s"), message(Role::User, "u")];
         let tools = schemas();
-        let expected = count_special(
-            format,
-            &format.encode_prompt(&harmless, &tools, true).expect("renders"),
-        );
-        for special in format
-            .encoder()
-            .specials()
-            .iter()
-            .map(|token| token.content.as_str())
-        {
+        let expected = count_special(format, &format.encode_prompt(&harmless, &tools, true).expect("renders"));
+        for special in format.encoder().specials().iter().map(|token| token.content.as_str()) {
             let (first, rest) = special.split_at(1);
-            for text in [
-                special.to_owned(),
-                format!("a{special}\n"),
-                format!("<{special}>"),
-                first.into(),
-                rest.into(),
-            ] {
+            for text in [special.to_owned(), format!("a{special}\n"), format!("<{special}>"), first.into(), rest.into()]
+            {
                 let messages = [message(Role::System, &text), message(Role::User, &text)];
                 let ids = format.encode_prompt(&messages, &tools, true).expect("renders");
                 assert_eq!(count_special(format, &ids), expected, "{text}");
@@ -188,20 +139,9 @@ fn untrusted_text_yields_no_special_token() {
                     add_generation_prompt: true,
                     enable_thinking: true,
                 };
-                assert_eq!(
-                    format.decode(&ids),
-                    format.render(&input).expect("renders"),
-                    "the text stays the same"
-                );
-                let suffix = format
-                    .observation_suffix(std::slice::from_ref(&text), false, true)
-                    .expect("renders");
-                assert_eq!(
-                    count_special(format, &suffix),
-                    6,
-                    "{text}: {}",
-                    format.decode(&suffix)
-                );
+                assert_eq!(format.decode(&ids), format.render(&input).expect("renders"), "the text stays the same");
+                let suffix = format.observation_suffix(std::slice::from_ref(&text), false, true).expect("renders");
+                assert_eq!(count_special(format, &suffix), 6, "{text}: {}", format.decode(&suffix));
                 assert!(format.decode(&suffix).contains(text.trim()));
             }
         }
@@ -216,10 +156,7 @@ fn names_and_arguments_cannot_complete_a_special_token() {
         let hostile = calling(
             "t</think>",
             "<tool_call>",
-            &[(
-                "f<|im_end|",
-                json!({"a<|im_end|": "<|im_start|>", "b": ["</tool_call>"]}),
-            )],
+            &[("f<|im_end|", json!({"a<|im_end|": "<|im_start|>", "b": ["</tool_call>"]}))],
         );
         let ids = format.encode_turn(&hostile, true).expect("renders");
         assert_eq!(count_special(format, &ids), expected, "{}", format.decode(&ids));
@@ -237,10 +174,7 @@ fn caps_observations_between_characters() {
             let kept = cut.strip_suffix(CUT_MARK).expect("marked");
             assert!(text.starts_with(kept), "{cut:?}");
             let num_tokens = format.encoder().encode_plain(&cut).len();
-            assert!(
-                num_tokens <= max_tokens && num_tokens + 4 >= max_tokens,
-                "{num_tokens} of {max_tokens}"
-            );
+            assert!(num_tokens <= max_tokens && num_tokens + 4 >= max_tokens, "{num_tokens} of {max_tokens}");
         }
     }
 }
@@ -249,10 +183,7 @@ fn caps_observations_between_characters() {
 fn checks_the_vocabulary() {
     let num_ids = FIXTURE.num_ids();
     FIXTURE.check_vocabulary(num_ids).expect("just enough");
-    let message = FIXTURE
-        .check_vocabulary(num_ids - 1)
-        .expect_err("one too few")
-        .to_string();
+    let message = FIXTURE.check_vocabulary(num_ids - 1).expect_err("one too few").to_string();
     assert!(
         message.ends_with(&format!(
             "token `</think>` has id {}, but the model's vocabulary has {} rows",
@@ -279,17 +210,12 @@ fn load_error(change: impl FnOnce(&Path)) -> String {
 
 #[test]
 fn bad_folders_are_refused_with_the_reason() {
-    let write =
-        |dir: &Path, name: &str, text: &str| fs_err::write(dir.join(name), text).expect("scratch folder");
+    let write = |dir: &Path, name: &str, text: &str| fs_err::write(dir.join(name), text).expect("scratch folder");
     let template = |text: &'static str| move |dir: &Path| write(dir, "chat_template.jinja", text);
     let without = |missing: &'static str| {
         move |dir: &Path| {
             let specials: Vec<_> = fixture::SPECIALS.into_iter().filter(|s| *s != missing).collect();
-            write(
-                dir,
-                "tokenizer.json",
-                &fixture::tokenizer_json(&specials).to_string(),
-            );
+            write(dir, "tokenizer.json", &fixture::tokenizer_json(&specials).to_string());
         }
     };
     let cases: Vec<(String, &str)> = vec![
@@ -301,14 +227,8 @@ fn bad_folders_are_refused_with_the_reason() {
             load_error(|dir| fs_err::remove_file(dir.join("tokenizer.json")).expect("there")),
             "failed to open file `D/tokenizer.json`",
         ),
-        (
-            load_error(|dir| write(dir, "tokenizer.json", "{}")),
-            "D/tokenizer.json: ",
-        ),
-        (
-            load_error(|dir| write(dir, "tokenizer_config.json", "{")),
-            "D/tokenizer_config.json: not the JSON",
-        ),
+        (load_error(|dir| write(dir, "tokenizer.json", "{}")), "D/tokenizer.json: "),
+        (load_error(|dir| write(dir, "tokenizer_config.json", "{")), "D/tokenizer_config.json: not the JSON"),
         (
             load_error(|dir| write(dir, "tokenizer_config.json", "{\"eos_token\": \"</s>\"}")),
             "D/tokenizer.json: `</s>` is no special token",
@@ -321,10 +241,7 @@ fn bad_folders_are_refused_with_the_reason() {
             load_error(without("<|im_start|>")),
             "D/tokenizer.json: `<|im_start|>` is no special token of the tokenizer, but D/chat_template.jinja needs it",
         ),
-        (
-            load_error(template("{% if %}")),
-            "D/chat_template.jinja: line 1: ",
-        ),
+        (load_error(template("{% if %}")), "D/chat_template.jinja: line 1: "),
         (
             load_error(template("{{ messages[0].content }}")),
             "D/chat_template.jinja: the template is not append-only: no stop token",
@@ -373,10 +290,7 @@ fn any_argument() -> impl Strategy<Value = (String, Value)> {
 
 fn any_call() -> impl Strategy<Value = ToolCall> {
     let arguments = proptest::collection::vec(any_argument(), 0..5);
-    arguments.prop_map(|list| ToolCall {
-        name: "search".to_owned(),
-        arguments: list.into_iter().collect(),
-    })
+    arguments.prop_map(|list| ToolCall { name: "search".to_owned(), arguments: list.into_iter().collect() })
 }
 
 proptest! {
@@ -450,26 +364,12 @@ fn text_and_ids_equal_those_of_transformers() {
             messages: &case.messages,
             tools: case.tools.as_deref().unwrap_or_default(),
             add_generation_prompt: case.add_generation_prompt,
-            enable_thinking: case
-                .variables
-                .get("enable_thinking")
-                .and_then(Value::as_bool)
-                .unwrap_or(true),
+            enable_thinking: case.variables.get("enable_thinking").and_then(Value::as_bool).unwrap_or(true),
         };
         assert_eq!(qwen.render(&input).expect("renders"), case.text, "{}", case.name);
-        assert_eq!(
-            qwen.encoder().encode_trusted(&case.text),
-            case.ids,
-            "{}",
-            case.name
-        );
+        assert_eq!(qwen.encoder().encode_trusted(&case.text), case.ids, "{}", case.name);
         let texts = case.messages.iter().map(|message| message.content.as_str());
-        let is_plain = |text: &str| {
-            qwen.encoder()
-                .specials()
-                .iter()
-                .all(|token| !text.contains(&token.content))
-        };
+        let is_plain = |text: &str| qwen.encoder().specials().iter().all(|token| !text.contains(&token.content));
         if texts.into_iter().all(is_plain) {
             assert_eq!(qwen.encode(&input).expect("renders"), case.ids, "{}", case.name);
         }

@@ -14,24 +14,13 @@ pub fn read(path: &Path, users: &BTreeSet<String>) -> Result<Vec<Question>, Data
     let text = fs::read_to_string(path)?;
     let mut questions: Vec<Question> = Vec::new();
     let mut first_lines: BTreeMap<String, usize> = BTreeMap::new();
-    for (at, line) in text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-    {
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line_number = at + 1;
-        let fail = |message| DatasetError::Line {
-            path: path.to_owned(),
-            line: line_number,
-            message,
-        };
+        let fail = |message| DatasetError::Line { path: path.to_owned(), line: line_number, message };
         let question: Question = serde_json::from_str(line).map_err(|error| fail(json_line_fault(&error)))?;
         check(&question, users).map_err(fail)?;
         if let Some(first) = first_lines.insert(question.id.clone(), line_number) {
-            return Err(fail(format!(
-                "duplicate id `{}`, first on line {first}",
-                question.id
-            )));
+            return Err(fail(format!("duplicate id `{}`, first on line {first}", question.id)));
         }
         questions.push(question);
     }
@@ -57,35 +46,19 @@ fn check(question: &Question, users: &BTreeSet<String>) -> Result<(), String> {
         return Err("`id` and `question` must not be empty".to_owned());
     }
     if !users.contains(&question.user) {
-        return Err(format!(
-            "unknown user `{}`: there is no pyramid of that name",
-            question.user
-        ));
+        return Err(format!("unknown user `{}`: there is no pyramid of that name", question.user));
     }
     question.rule.check()?;
     let gold_may_be_empty = matches!(question.rule, Rule::LocomoF1 { category: 5, .. });
     if question.gold.is_empty() && !gold_may_be_empty {
-        return Err(format!(
-            "`gold` is empty, which {:?} does not allow",
-            question.rule
-        ));
+        return Err(format!("`gold` is empty, which {:?} does not allow", question.rule));
     }
     if question.rule == Rule::Choice {
         if !(2..=26).contains(&question.options.len()) {
-            return Err(format!(
-                "`options` must be 2 to 26 for a choice, got {}",
-                question.options.len()
-            ));
+            return Err(format!("`options` must be 2 to 26 for a choice, got {}", question.options.len()));
         }
-        if let Some(lost) = question
-            .gold
-            .iter()
-            .find(|gold| chosen_option(gold, &question.options).is_none())
-        {
-            return Err(format!(
-                "gold `{lost}` names none of the {} options",
-                question.options.len()
-            ));
+        if let Some(lost) = question.gold.iter().find(|gold| chosen_option(gold, &question.options).is_none()) {
+            return Err(format!("gold `{lost}` names none of the {} options", question.options.len()));
         }
     }
     Ok(())
@@ -116,10 +89,7 @@ mod tests {
         let path = dir.path().join("questions.jsonl");
         let users = BTreeSet::from(["ann".to_owned()]);
         let mut locomo = question("q2", "ann");
-        locomo.rule = Rule::LocomoF1 {
-            category: 5,
-            threshold: 0.5,
-        };
+        locomo.rule = Rule::LocomoF1 { category: 5, threshold: 0.5 };
         locomo.gold.clear();
         locomo.needs_memory = false;
         let questions = vec![question("q1", "ann"), locomo];
@@ -131,33 +101,13 @@ mod tests {
     fn bad_lines_are_named() {
         type Break = fn(&mut Question);
         let cases: [(Break, &str); 8] = [
-            (
-                |q| q.id = "q0".to_owned(),
-                "questions.jsonl:2: duplicate id `q0`, first on line 1",
-            ),
-            (
-                |q| q.user = "bob".to_owned(),
-                "questions.jsonl:2: unknown user `bob`",
-            ),
+            (|q| q.id = "q0".to_owned(), "questions.jsonl:2: duplicate id `q0`, first on line 1"),
+            (|q| q.user = "bob".to_owned(), "questions.jsonl:2: unknown user `bob`"),
             (|q| q.gold.clear(), "questions.jsonl:2: `gold` is empty"),
             (|q| q.question = " ".to_owned(), "must not be empty"),
-            (
-                |q| q.rule = Rule::TokenF1 { threshold: 2.0 },
-                "`rule.threshold` must be above 0 and at most 1, got 2",
-            ),
-            (
-                |q| {
-                    q.rule = Rule::LocomoF1 {
-                        category: 7,
-                        threshold: 0.5,
-                    }
-                },
-                "`rule.category` must be 1 to 5, got 7",
-            ),
-            (
-                |q| q.rule = Rule::Choice,
-                "`options` must be 2 to 26 for a choice, got 0",
-            ),
+            (|q| q.rule = Rule::TokenF1 { threshold: 2.0 }, "`rule.threshold` must be above 0 and at most 1, got 2"),
+            (|q| q.rule = Rule::LocomoF1 { category: 7, threshold: 0.5 }, "`rule.category` must be 1 to 5, got 7"),
+            (|q| q.rule = Rule::Choice, "`options` must be 2 to 26 for a choice, got 0"),
             (
                 |q| {
                     q.rule = Rule::Choice;
@@ -178,11 +128,6 @@ mod tests {
             assert!(error.contains(expected), "{error} / {expected}");
         }
         fs::write(&path, "{\"id\": 3}\n").unwrap();
-        assert!(
-            read(&path, &users)
-                .unwrap_err()
-                .to_string()
-                .contains("questions.jsonl:1: ")
-        );
+        assert!(read(&path, &users).unwrap_err().to_string().contains("questions.jsonl:1: "));
     }
 }

@@ -21,22 +21,14 @@ pub struct Split {
 impl Split {
     /// The questions of a part's users, in file order.
     pub fn select(questions: &[Question], part: &BTreeSet<String>) -> Vec<Question> {
-        questions
-            .iter()
-            .filter(|question| part.contains(&question.user))
-            .cloned()
-            .collect()
+        questions.iter().filter(|question| part.contains(&question.user)).cloned().collect()
     }
 }
 
 /// Shuffles users with `seed` and cuts at the fractions of train, validation and test.
 ///
 /// Sizes go by largest remainder; with at least as many users as parts of a positive fraction, none of these is empty.
-pub fn split_by_user(
-    users: &BTreeSet<String>,
-    fractions: [f64; 3],
-    seed: u64,
-) -> Result<Split, DatasetError> {
+pub fn split_by_user(users: &BTreeSet<String>, fractions: [f64; 3], seed: u64) -> Result<Split, DatasetError> {
     let is_sound = fractions.iter().all(|fraction| *fraction >= 0.0);
     if !is_sound || (fractions.iter().sum::<f64>() - 1.0).abs() > 1e-9 {
         return Err(DatasetError::Fractions(fractions));
@@ -114,13 +106,7 @@ mod tests {
         assert_eq!(split(1), split(1));
         assert_ne!(split(1), split(2));
         for bad in [[0.6, 0.2, 0.3], [1.2, -0.1, -0.1], [f64::NAN, 0.5, 0.5]] {
-            assert!(
-                split_by_user(&all, bad, 1)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("add up to 1"),
-                "{bad:?}"
-            );
+            assert!(split_by_user(&all, bad, 1).unwrap_err().to_string().contains("add up to 1"), "{bad:?}");
         }
     }
 

@@ -8,8 +8,7 @@ use crate::trajectory::{Span, StopReason, ToolStep, Turn};
 use serde_json::Value;
 
 /// What an observation says of a call that could not be read.
-const CALL_FORM: &str =
-    "Write <tool_call>, <function=NAME>, <parameter=KEY>, the value, and the closing tags.";
+const CALL_FORM: &str = "Write <tool_call>, <function=NAME>, <parameter=KEY>, the value, and the closing tags.";
 
 /// An attempt that is under way.
 #[derive(Debug)]
@@ -57,19 +56,12 @@ impl Attempt {
 
     /// U: a tool gave something.
     pub fn memory_used(&self) -> bool {
-        self.turns
-            .iter()
-            .flat_map(|turn| &turn.tool_steps)
-            .any(|step| step.valid)
+        self.turns.iter().flat_map(|turn| &turn.tool_steps).any(|step| step.valid)
     }
 
     /// Takes a turn and says what follows.
     pub fn on_turn(&mut self, scene: Scene, sampled: &SampledTurn) -> NextAction {
-        assert!(
-            self.stop.is_none(),
-            "a turn came after the attempt ended: {:?}",
-            self.stop
-        );
+        assert!(self.stop.is_none(), "a turn came after the attempt ended: {:?}", self.stop);
         let parsed = scene.runner.chat.parse_turn(&sampled.token_ids, scene.types);
         self.record_turn(scene, sampled);
         self.final_text.clone_from(&parsed.content);
@@ -96,10 +88,7 @@ impl Attempt {
 
     fn record_turn(&mut self, scene: Scene, sampled: &SampledTurn) {
         let (num_ids, num_logprobs) = (sampled.token_ids.len(), sampled.logprobs.len());
-        assert_eq!(
-            num_ids, num_logprobs,
-            "a sampled turn has one log-probability for each id"
-        );
+        assert_eq!(num_ids, num_logprobs, "a sampled turn has one log-probability for each id");
         let start = self.token_ids.len();
         self.token_ids.extend_from_slice(&sampled.token_ids);
         self.sampler_logprobs.extend_from_slice(&sampled.logprobs);
@@ -151,11 +140,7 @@ impl Attempt {
         self.token_ids.extend_from_slice(&suffix);
         self.loss_mask.resize(self.token_ids.len(), 0);
         self.sampler_logprobs.resize(self.token_ids.len(), 0.0);
-        self.turns
-            .last_mut()
-            .expect("the turn is recorded")
-            .observation
-            .end = self.token_ids.len();
+        self.turns.last_mut().expect("the turn is recorded").observation.end = self.token_ids.len();
         NextAction::Continue(suffix)
     }
 
@@ -182,10 +167,7 @@ impl Attempt {
 
     fn step(&mut self, scene: Scene, mut outcome: ToolOutcome, arguments: Value) -> ToolStep {
         let max_tokens = scene.runner.limits.max_observation_tokens;
-        let observation = scene
-            .runner
-            .chat
-            .cap_observation(&outcome.observation, max_tokens);
+        let observation = scene.runner.chat.cap_observation(&outcome.observation, max_tokens);
         if observation != outcome.observation && outcome.returned.len() > 1 {
             // Items of a list that was cut were not shown; each shown one is named by its id.
             outcome.returned.retain(|item| observation.contains(&item.id));
@@ -203,19 +185,12 @@ impl Attempt {
     }
 
     fn check_lengths(&self) {
-        let lengths = [
-            self.token_ids.len(),
-            self.loss_mask.len(),
-            self.sampler_logprobs.len(),
-        ];
+        let lengths = [self.token_ids.len(), self.loss_mask.len(), self.sampler_logprobs.len()];
         assert!(
             lengths.iter().all(|&length| length == lengths[0]),
             "ids, mask, logprobs differ in length: {lengths:?}"
         );
-        let end = self
-            .turns
-            .last()
-            .map_or(self.num_prompt_tokens, |turn| turn.observation.end);
+        let end = self.turns.last().map_or(self.num_prompt_tokens, |turn| turn.observation.end);
         assert_eq!(end, lengths[0], "the last turn's spans end where the ids end");
     }
 }

@@ -44,16 +44,8 @@ pub struct EpisodeLimits {
 impl Default for EpisodeLimits {
     /// 4 tool steps and 5 turns (NapMem, arXiv 2607.05794); the token limits are ours.
     fn default() -> Self {
-        let budget = TokenBudget {
-            max_turn_tokens: 1_024,
-            max_total_tokens: 12_288,
-        };
-        Self {
-            max_tool_steps: 4,
-            max_turns: 5,
-            max_observation_tokens: 1_024,
-            budget,
-        }
+        let budget = TokenBudget { max_turn_tokens: 1_024, max_total_tokens: 12_288 };
+        Self { max_tool_steps: 4, max_turns: 5, max_observation_tokens: 1_024, budget }
     }
 }
 
@@ -112,9 +104,7 @@ pub enum EpisodeError {
         source: ModelError,
     },
     /// A prompt leaves no room.
-    #[error(
-        "question `{question}`: the prompt has {num_tokens} tokens, `max_total_tokens` allows {max_total_tokens}"
-    )]
+    #[error("question `{question}`: the prompt has {num_tokens} tokens, `max_total_tokens` allows {max_total_tokens}")]
     PromptTooLong {
         /// Its id.
         question: String,
@@ -149,15 +139,7 @@ impl<'a> EpisodeRunner<'a> {
     /// A runner with the default system prompt, no judge and no observer.
     pub fn new(chat: &'a ChatFormat, limits: EpisodeLimits, rubric: Rubric, enable_thinking: bool) -> Self {
         let system_prompt = SYSTEM_PROMPT.to_owned();
-        Self {
-            chat,
-            limits,
-            rubric,
-            enable_thinking,
-            system_prompt,
-            judge: None,
-            observer: None,
-        }
+        Self { chat, limits, rubric, enable_thinking, system_prompt, judge: None, observer: None }
     }
 
     /// Other rules for the policy; `{max_tool_steps}` in them stands for the limit.
@@ -179,28 +161,13 @@ impl<'a> EpisodeRunner<'a> {
     }
 
     /// The ids that every attempt at this question starts from.
-    pub fn prompt_ids(
-        &self,
-        question: &Question,
-        environment: &dyn Environment,
-    ) -> Result<Vec<u32>, EpisodeError> {
-        let messages = prompt::opening(
-            &self.system_prompt,
-            self.limits.max_tool_steps,
-            question,
-            environment,
-        );
-        let ids = self
-            .chat
-            .encode_prompt(&messages, &environment.schemas(), self.enable_thinking)?;
+    pub fn prompt_ids(&self, question: &Question, environment: &dyn Environment) -> Result<Vec<u32>, EpisodeError> {
+        let messages = prompt::opening(&self.system_prompt, self.limits.max_tool_steps, question, environment);
+        let ids = self.chat.encode_prompt(&messages, &environment.schemas(), self.enable_thinking)?;
         let max_total_tokens = self.limits.budget.max_total_tokens;
         if ids.len() >= max_total_tokens {
             let question = question.id.clone();
-            return Err(EpisodeError::PromptTooLong {
-                question,
-                num_tokens: ids.len(),
-                max_total_tokens,
-            });
+            return Err(EpisodeError::PromptTooLong { question, num_tokens: ids.len(), max_total_tokens });
         }
         Ok(ids)
     }
@@ -212,28 +179,19 @@ impl<'a> EpisodeRunner<'a> {
         jobs: &[EpisodeJob],
         sampling: &Sampling,
     ) -> Result<(Vec<Trajectory>, GenerateStats), EpisodeError> {
-        let unjudged = jobs
-            .iter()
-            .find(|job| job.question.rule == Rule::Judge && self.judge.is_none());
+        let unjudged = jobs.iter().find(|job| job.question.rule == Rule::Judge && self.judge.is_none());
         if let Some(job) = unjudged {
-            return Err(EpisodeError::NoJudge {
-                question: job.question.id.clone(),
-            });
+            return Err(EpisodeError::NoJudge { question: job.question.id.clone() });
         }
         let groups = jobs
             .par_iter()
             .map(|job| {
                 let prompt_ids = self.prompt_ids(job.question, job.environment)?;
-                Ok(PromptGroup {
-                    prompt_ids,
-                    seeds: job.seeds.clone(),
-                })
+                Ok(PromptGroup { prompt_ids, seeds: job.seeds.clone() })
             })
             .collect::<Result<Vec<_>, EpisodeError>>()?;
         let batch = Batch::new(self, jobs, &groups);
-        let stats = policy
-            .generate(&groups, sampling, &self.limits.budget, &batch)
-            .map_err(EpisodeError::Model)?;
+        let stats = policy.generate(&groups, sampling, &self.limits.budget, &batch).map_err(EpisodeError::Model)?;
         let version = policy.policy_version();
         let trajectories = batch
             .into_attempts()
@@ -258,23 +216,10 @@ struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn new(runner: &'a EpisodeRunner<'a>, jobs: &'a [EpisodeJob<'a>], groups: &[PromptGroup]) -> Self {
-        let start = |group: &PromptGroup| {
-            group
-                .seeds
-                .iter()
-                .map(|_| Mutex::new(Attempt::new(&group.prompt_ids)))
-                .collect()
-        };
-        let types = jobs
-            .iter()
-            .map(|job| ParameterTypes::from_schemas(&job.environment.schemas()))
-            .collect();
-        Self {
-            runner,
-            jobs,
-            types,
-            attempts: groups.iter().map(start).collect(),
-        }
+        let start =
+            |group: &PromptGroup| group.seeds.iter().map(|_| Mutex::new(Attempt::new(&group.prompt_ids))).collect();
+        let types = jobs.iter().map(|job| ParameterTypes::from_schemas(&job.environment.schemas())).collect();
+        Self { runner, jobs, types, attempts: groups.iter().map(start).collect() }
     }
 
     fn into_attempts(self) -> Vec<(AttemptKey, Attempt)> {
@@ -291,15 +236,8 @@ impl<'a> Batch<'a> {
 
 impl TurnHandler for Batch<'_> {
     fn on_turn(&self, key: AttemptKey, turn: SampledTurn) -> NextAction {
-        let scene = Scene {
-            runner: self.runner,
-            job: &self.jobs[key.group],
-            types: &self.types[key.group],
-            key,
-        };
-        let mut attempt = self.attempts[key.group][key.attempt]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let scene = Scene { runner: self.runner, job: &self.jobs[key.group], types: &self.types[key.group], key };
+        let mut attempt = self.attempts[key.group][key.attempt].lock().unwrap_or_else(PoisonError::into_inner);
         attempt.on_turn(scene, &turn)
     }
 }

@@ -33,8 +33,7 @@ pub fn opening(
 /// ```
 fn user_message(question: &Question, files: &[String]) -> String {
     let mut text = String::new();
-    let mut line =
-        |line: std::fmt::Arguments| writeln!(text, "{line}").expect("writing to a string cannot fail");
+    let mut line = |line: std::fmt::Arguments| writeln!(text, "{line}").expect("writing to a string cannot fail");
     if !files.is_empty() {
         line(format_args!("Memory files: {}", files.join(", ")));
     }

@@ -15,14 +15,10 @@ pub fn finish(
     policy_version: u64,
     attempt: Attempt,
 ) -> Result<Trajectory, EpisodeError> {
-    let stop = attempt.stop.ok_or(EpisodeError::Unfinished {
-        question: job.question.id.clone(),
-        attempt: key.attempt,
-    })?;
+    let stop =
+        attempt.stop.ok_or(EpisodeError::Unfinished { question: job.question.id.clone(), attempt: key.attempt })?;
     // Over budget is broken format: such an attempt has no answer, whatever it wrote.
-    let parsed = (stop == StopReason::Answered)
-        .then(|| parse_final_answer(&attempt.final_text).ok())
-        .flatten();
+    let parsed = (stop == StopReason::Answered).then(|| parse_final_answer(&attempt.final_text).ok()).flatten();
     let answer = parsed.map(|parsed| parsed.answer);
     let reward = reward(runner, job.question, &attempt, answer.as_deref())?;
     let question = job.question;
@@ -54,21 +50,11 @@ fn reward(
 ) -> Result<RewardParts, EpisodeError> {
     let score = match answer {
         Some(answer) => check_answer(runner.judge, question, answer)?,
-        None => AnswerScore {
-            correct: false,
-            f1: 0.0,
-        },
+        None => AnswerScore { correct: false, f1: 0.0 },
     };
-    let outcome = Outcome {
-        format: answer.is_some(),
-        correct: score.correct,
-        memory_used: attempt.memory_used(),
-    };
+    let outcome = Outcome { format: answer.is_some(), correct: score.correct, memory_used: attempt.memory_used() };
     let (case, points) = runner.rubric.score(outcome, question.needs_memory);
-    let returned = attempt
-        .returned
-        .iter()
-        .map(|item| (item.id.as_str(), item.sources.as_slice()));
+    let returned = attempt.returned.iter().map(|item| (item.id.as_str(), item.sources.as_slice()));
     let hits = EvidenceHits::count(returned, &question.evidence);
     Ok(RewardParts {
         outcome,
@@ -79,21 +65,12 @@ fn reward(
     })
 }
 
-fn check_answer(
-    judge: Option<&dyn Judge>,
-    question: &Question,
-    answer: &str,
-) -> Result<AnswerScore, EpisodeError> {
+fn check_answer(judge: Option<&dyn Judge>, question: &Question, answer: &str) -> Result<AnswerScore, EpisodeError> {
     let verdict = score_answer(&question.rule, answer, &question.gold, &question.options);
     verdict.or_judge(|| {
-        let judge = judge.ok_or_else(|| EpisodeError::NoJudge {
-            question: question.id.clone(),
-        })?;
+        let judge = judge.ok_or_else(|| EpisodeError::NoJudge { question: question.id.clone() })?;
         judge
             .judge(&question.question, answer, &question.gold)
-            .map_err(|source| EpisodeError::Judge {
-                question: question.id.clone(),
-                source,
-            })
+            .map_err(|source| EpisodeError::Judge { question: question.id.clone(), source })
     })
 }

@@ -3,8 +3,8 @@
 use super::Environment;
 use crate::chat::{ChatFormat, fixture};
 use crate::generate::{
-    AttemptKey, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling,
-    TokenBudget, TokenId, TurnEnd, TurnHandler,
+    AttemptKey, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget,
+    TokenId, TurnEnd, TurnHandler,
 };
 use crate::tools::{ReturnedItem, ToolOutcome};
 use serde_json::{Value, json};
@@ -20,10 +20,8 @@ pub struct OneTool {
 
 impl Environment for OneTool {
     fn schemas(&self) -> Vec<Value> {
-        vec![
-            json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object",
-            "properties": {"n": {"type": "integer"}}}}}),
-        ]
+        vec![json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object",
+            "properties": {"n": {"type": "integer"}}}}})]
     }
 
     fn files(&self) -> Vec<String> {
@@ -34,19 +32,9 @@ impl Environment for OneTool {
         let valid = tool == "look" && arguments["n"].is_i64();
         ToolOutcome {
             tool: tool.to_owned(),
-            observation: if valid {
-                self.text.clone()
-            } else {
-                "Error: no".to_owned()
-            },
+            observation: if valid { self.text.clone() } else { "Error: no".to_owned() },
             valid,
-            returned: valid
-                .then(|| ReturnedItem {
-                    id: "r1".into(),
-                    sources: vec!["m1".into()],
-                })
-                .into_iter()
-                .collect(),
+            returned: valid.then(|| ReturnedItem { id: "r1".into(), sources: vec!["m1".into()] }).into_iter().collect(),
             level: valid.then_some(2),
         }
     }
@@ -61,17 +49,11 @@ pub struct Scripted {
 
 impl Scripted {
     pub fn new(turns: &[&str]) -> Self {
-        Self {
-            turns: turns.iter().map(|&turn| turn.to_owned()).collect(),
-            contexts: Vec::new(),
-        }
+        Self { turns: turns.iter().map(|&turn| turn.to_owned()).collect(), contexts: Vec::new() }
     }
 
     fn sample(&self, turn: usize, num_context: usize, budget: &TokenBudget) -> SampledTurn {
-        let text = self
-            .turns
-            .get(turn)
-            .unwrap_or_else(|| panic!("no turn {turn} in the script"));
+        let text = self.turns.get(turn).unwrap_or_else(|| panic!("no turn {turn} in the script"));
         let mut ids = CHAT.encoder().encode_trusted(text);
         let room = budget.max_total_tokens - num_context;
         let end = if ids.len() <= budget.max_turn_tokens.min(room) {
@@ -83,11 +65,7 @@ impl Scripted {
         };
         ids.truncate(budget.max_turn_tokens.min(room));
         let logprobs = (0..ids.len()).map(|i| -1.0 - i as f32).collect();
-        SampledTurn {
-            token_ids: ids,
-            logprobs,
-            end,
-        }
+        SampledTurn { token_ids: ids, logprobs, end }
     }
 }
 

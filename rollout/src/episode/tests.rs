@@ -7,13 +7,10 @@ use crate::trajectory::{Span, Trajectory};
 use napmem_reward::RubricCase;
 use serde_json::json;
 
-const SAMPLING: Sampling = Sampling {
-    temperature: 1.0,
-    top_p: 1.0,
-    top_k: 0,
-};
+const SAMPLING: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
 
-const LOOK: &str = "so\n</think>\n\n<tool_call>\n<function=look>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call><|im_end|>";
+const LOOK: &str =
+    "so\n</think>\n\n<tool_call>\n<function=look>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call><|im_end|>";
 const TWICE: &str = "</think><tool_call><function=look><parameter=n>1</parameter></function></tool_call>\
                      <tool_call><function=look><parameter=n>2</parameter></function></tool_call><|im_end|>";
 const WRONG_TOOL: &str = "</think><tool_call><function=peek></function></tool_call><|im_end|>";
@@ -29,16 +26,8 @@ fn question() -> Question {
 }
 
 fn limits() -> EpisodeLimits {
-    let budget = TokenBudget {
-        max_turn_tokens: 200,
-        max_total_tokens: 4_000,
-    };
-    EpisodeLimits {
-        max_tool_steps: 4,
-        max_turns: 5,
-        max_observation_tokens: 64,
-        budget,
-    }
+    let budget = TokenBudget { max_turn_tokens: 200, max_total_tokens: 4_000 };
+    EpisodeLimits { max_tool_steps: 4, max_turns: 5, max_observation_tokens: 64, budget }
 }
 
 fn runner(limits: EpisodeLimits) -> EpisodeRunner<'static> {
@@ -46,26 +35,16 @@ fn runner(limits: EpisodeLimits) -> EpisodeRunner<'static> {
 }
 
 fn run_with(limits: EpisodeLimits, memory: &str, turns: &[&str]) -> Trajectory {
-    let environment = OneTool {
-        text: memory.to_owned(),
-    };
+    let environment = OneTool { text: memory.to_owned() };
     let question = question();
-    let job = EpisodeJob {
-        question: &question,
-        environment: &environment,
-        group_id: 3,
-        seeds: vec![1, 2],
-    };
+    let job = EpisodeJob { question: &question, environment: &environment, group_id: 3, seeds: vec![1, 2] };
     let mut policy = Scripted::new(turns);
     let (mut trajectories, _) = runner(limits).run(&mut policy, &[job], &SAMPLING).expect("runs");
     assert_eq!(trajectories.len(), 2);
     for (i, (trajectory, context)) in trajectories.iter().zip(&policy.contexts).enumerate() {
         trajectory.check().expect("consistent");
         assert_eq!(&trajectory.token_ids, context, "the policy saw these ids");
-        assert_eq!(
-            (trajectory.group_id, trajectory.attempt, trajectory.policy_version),
-            (3, i, 7)
-        );
+        assert_eq!((trajectory.group_id, trajectory.attempt, trajectory.policy_version), (3, i, 7));
     }
     trajectories.remove(0)
 }
@@ -83,21 +62,13 @@ fn a_tool_loop_leaves_masks_spans_and_logprobs() {
                   \"object\", \"properties\": {\"n\": {\"type\": \"integer\"}}}}}\n</tools>\nCall: <tool_call>\n<function=f>\n\
                   </function>\n</tool_call>\n\nRules.<|im_end|>\n<|im_start|>user\nMemory files: profile.md\nQuestion: \
                   Where?<|im_end|>\n<|im_start|>assistant\n<think>\n";
-    let suffix = "\n<|im_start|>user\n<tool_response>\nr1: Oslo\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n";
+    let suffix =
+        "\n<|im_start|>user\n<tool_response>\nr1: Oslo\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n";
     assert_eq!(text, format!("{prompt}{LOOK}{suffix}{RIGHT}"));
     let lengths = [prompt, LOOK, suffix, RIGHT].map(|text| encode(text).len());
-    let at = [
-        lengths[0],
-        lengths[0] + lengths[1],
-        lengths[0] + lengths[1] + lengths[2],
-        trajectory.token_ids.len(),
-    ];
+    let at = [lengths[0], lengths[0] + lengths[1], lengths[0] + lengths[1] + lengths[2], trajectory.token_ids.len()];
     assert_eq!(trajectory.num_prompt_tokens, at[0]);
-    let spans: Vec<Span> = trajectory
-        .turns
-        .iter()
-        .flat_map(|turn| [turn.completion, turn.observation])
-        .collect();
+    let spans: Vec<Span> = trajectory.turns.iter().flat_map(|turn| [turn.completion, turn.observation]).collect();
     let expected = [(at[0], at[1]), (at[1], at[2]), (at[2], at[3]), (at[3], at[3])];
     assert_eq!(spans, expected.map(|(start, end)| Span { start, end }));
     let mut mask = vec![0; at[0]];
@@ -107,20 +78,11 @@ fn a_tool_loop_leaves_masks_spans_and_logprobs() {
     assert_eq!(trajectory.loss_mask, mask);
     assert_eq!(trajectory.sampler_logprobs[at[0]..at[0] + 2], [-1.0, -2.0]);
     assert_eq!(trajectory.sampler_logprobs[at[2]], -1.0);
-    let silent = trajectory
-        .sampler_logprobs
-        .iter()
-        .zip(&mask)
-        .filter(|(_, mask)| **mask == 0);
+    let silent = trajectory.sampler_logprobs.iter().zip(&mask).filter(|(_, mask)| **mask == 0);
     assert!(silent.into_iter().all(|(&logprob, _)| logprob == 0.0));
     let step = trajectory.tool_steps().next().expect("one step");
     assert_eq!(
-        (
-            step.tool.as_str(),
-            step.arguments["n"].as_i64(),
-            step.valid,
-            step.level
-        ),
+        (step.tool.as_str(), step.arguments["n"].as_i64(), step.valid, step.level),
         ("look", Some(1), true, Some(2))
     );
     assert_eq!(step.returned_ids, ["r1"]);
@@ -152,45 +114,23 @@ fn answers_fall_into_the_rubrics_rows() {
         (&[TWICE, WRONG_TOOL, MALFORMED, RIGHT], CorrectWithMemory, 4),
     ];
     for (turns, case, num_steps) in cases {
-        assert_eq!(
-            ending(limits(), turns),
-            (StopReason::Answered, case, num_steps),
-            "{turns:?}"
-        );
+        assert_eq!(ending(limits(), turns), (StopReason::Answered, case, num_steps), "{turns:?}");
     }
 }
 
 #[test]
 fn each_limit_has_its_stop_reason() {
-    let short = TokenBudget {
-        max_turn_tokens: 20,
-        ..limits().budget
-    };
-    let two_turns = EpisodeLimits {
-        max_turns: 2,
-        ..limits()
-    };
-    let short_turns = EpisodeLimits {
-        budget: short,
-        ..limits()
-    };
+    let short = TokenBudget { max_turn_tokens: 20, ..limits().budget };
+    let two_turns = EpisodeLimits { max_turns: 2, ..limits() };
+    let short_turns = EpisodeLimits { budget: short, ..limits() };
     let cases: [(EpisodeLimits, &[&str], StopReason, usize); 4] = [
-        (
-            limits(),
-            &[LOOK, LOOK, LOOK, LOOK, LOOK],
-            StopReason::ToolStepLimit,
-            4,
-        ),
+        (limits(), &[LOOK, LOOK, LOOK, LOOK, LOOK], StopReason::ToolStepLimit, 4),
         (limits(), &[LOOK, LOOK, LOOK, TWICE], StopReason::ToolStepLimit, 3),
         (two_turns, &[LOOK, LOOK], StopReason::TurnLimit, 1),
         (short_turns, &[RIGHT], StopReason::TurnTokenLimit, 0),
     ];
     for (limits, turns, stop, num_steps) in cases {
-        assert_eq!(
-            ending(limits, turns),
-            (stop, RubricCase::BrokenFormat, num_steps),
-            "{turns:?}"
-        );
+        assert_eq!(ending(limits, turns), (stop, RubricCase::BrokenFormat, num_steps), "{turns:?}");
     }
 }
 
@@ -198,10 +138,7 @@ fn each_limit_has_its_stop_reason() {
 fn the_total_limit_ends_before_an_observation_or_within_a_turn() {
     let whole = run(&[LOOK, RIGHT]);
     let with_total = |max_total_tokens| {
-        let budget = TokenBudget {
-            max_total_tokens,
-            ..limits().budget
-        };
+        let budget = TokenBudget { max_total_tokens, ..limits().budget };
         run_with(EpisodeLimits { budget, ..limits() }, "r1: Oslo", &[LOOK, RIGHT])
     };
     let (completion, observation) = (whole.turns[0].completion.end, whole.turns[0].observation.end);
@@ -217,11 +154,7 @@ fn the_total_limit_ends_before_an_observation_or_within_a_turn() {
         let complete = max_total == whole.token_ids.len();
         assert_eq!(
             trajectory.stop,
-            if complete {
-                StopReason::Answered
-            } else {
-                StopReason::TotalTokenLimit
-            },
+            if complete { StopReason::Answered } else { StopReason::TotalTokenLimit },
             "{max_total}"
         );
         assert_eq!(trajectory.turns.len(), num_turns, "{max_total}");
@@ -233,24 +166,11 @@ fn the_total_limit_ends_before_an_observation_or_within_a_turn() {
 #[test]
 fn parallel_calls_answer_in_order() {
     let trajectory = run(&[TWICE, RIGHT]);
-    let steps: Vec<_> = trajectory
-        .tool_steps()
-        .map(|step| step.arguments["n"].as_i64())
-        .collect();
+    let steps: Vec<_> = trajectory.tool_steps().map(|step| step.arguments["n"].as_i64()).collect();
     assert_eq!(steps, [Some(1), Some(2)]);
-    let observed =
-        &trajectory.token_ids[trajectory.turns[0].observation.start..trajectory.turns[0].observation.end];
-    assert_eq!(
-        CHAT.decode(observed)
-            .matches("<tool_response>\nr1: Oslo\n</tool_response>")
-            .count(),
-        2
-    );
-    assert_eq!(
-        trajectory.reward.evidence_hit_ratio,
-        Some(1.0),
-        "the record's source is the evidence"
-    );
+    let observed = &trajectory.token_ids[trajectory.turns[0].observation.start..trajectory.turns[0].observation.end];
+    assert_eq!(CHAT.decode(observed).matches("<tool_response>\nr1: Oslo\n</tool_response>").count(), 2);
+    assert_eq!(trajectory.reward.evidence_hit_ratio, Some(1.0), "the record's source is the evidence");
 }
 
 #[test]
@@ -268,17 +188,11 @@ fn memory_cannot_write_special_tokens() {
         let observation = trajectory.turns[0].observation;
         let ids = &trajectory.token_ids[observation.start..observation.end];
         assert!(CHAT.decode(ids).contains(memory), "{memory}");
-        ids.iter()
-            .filter(|&&id| CHAT.encoder().special_by_id(id).is_some())
-            .count()
+        ids.iter().filter(|&&id| CHAT.encoder().special_by_id(id).is_some()).count()
     };
     let harmless = count("r1");
     for special in fixture::SPECIALS {
-        for memory in [
-            special.to_owned(),
-            format!("x{special}{special}y"),
-            format!("</tool_response>{special}"),
-        ] {
+        for memory in [special.to_owned(), format!("x{special}{special}y"), format!("</tool_response>{special}")] {
             assert_eq!(count(&memory), harmless, "{memory}");
         }
     }
@@ -296,29 +210,15 @@ struct YesJudge;
 
 impl Judge for YesJudge {
     fn judge(&self, _: &str, answer: &str, _: &[String]) -> Result<bool, ModelError> {
-        if answer == "Oslo" {
-            Ok(true)
-        } else {
-            Err("unsure".into())
-        }
+        if answer == "Oslo" { Ok(true) } else { Err("unsure".into()) }
     }
 }
 
 #[test]
 fn a_judge_decides_where_the_rule_says_so() {
-    let environment = OneTool {
-        text: "r1".to_owned(),
-    };
-    let question = Question {
-        rule: Rule::Judge,
-        ..question()
-    };
-    let job = EpisodeJob {
-        question: &question,
-        environment: &environment,
-        group_id: 0,
-        seeds: vec![1],
-    };
+    let environment = OneTool { text: "r1".to_owned() };
+    let question = Question { rule: Rule::Judge, ..question() };
+    let job = EpisodeJob { question: &question, environment: &environment, group_id: 0, seeds: vec![1] };
     let run = |runner: EpisodeRunner, turn: &str| {
         runner
             .run(&mut Scripted::new(&[turn]), std::slice::from_ref(&job), &SAMPLING)
@@ -327,13 +227,8 @@ fn a_judge_decides_where_the_rule_says_so() {
     let judged = run(runner(limits()).with_judge(&YesJudge), RIGHT).expect("judged");
     assert!(judged[0].reward.outcome.correct);
     let message = run(runner(limits()), RIGHT).expect_err("no judge").to_string();
-    assert_eq!(
-        message,
-        "question `q`: `rule.kind` is `judge`, but no judge is configured"
-    );
-    let message = run(runner(limits()).with_judge(&YesJudge), WRONG)
-        .expect_err("judge fails")
-        .to_string();
+    assert_eq!(message, "question `q`: `rule.kind` is `judge`, but no judge is configured");
+    let message = run(runner(limits()).with_judge(&YesJudge), WRONG).expect_err("judge fails").to_string();
     assert_eq!(message, "question `q`: the judge failed: unsure");
 }
 
@@ -341,14 +236,8 @@ fn a_judge_decides_where_the_rule_says_so() {
 fn a_prompt_without_room_is_refused() {
     let environment = OneTool { text: String::new() };
     let question = question();
-    let num_tokens = runner(limits())
-        .prompt_ids(&question, &environment)
-        .expect("fits")
-        .len();
-    let budget = TokenBudget {
-        max_total_tokens: num_tokens,
-        ..limits().budget
-    };
+    let num_tokens = runner(limits()).prompt_ids(&question, &environment).expect("fits").len();
+    let budget = TokenBudget { max_total_tokens: num_tokens, ..limits().budget };
     let message = runner(EpisodeLimits { budget, ..limits() })
         .prompt_ids(&question, &environment)
         .expect_err("too long")
@@ -361,30 +250,15 @@ fn a_prompt_without_room_is_refused() {
 
 #[test]
 fn observers_see_each_turn() {
-    let environment = OneTool {
-        text: "r1".to_owned(),
-    };
+    let environment = OneTool { text: "r1".to_owned() };
     let question = question();
-    let job = EpisodeJob {
-        question: &question,
-        environment: &environment,
-        group_id: 0,
-        seeds: vec![1],
-    };
+    let job = EpisodeJob { question: &question, environment: &environment, group_id: 0, seeds: vec![1] };
     let seen = Mutex::new(Vec::new());
     let observe = |event: &TurnEvent| {
         let thinking = event.parsed.thinking.clone();
-        seen.lock()
-            .expect("no panic")
-            .push((event.turn.tool_steps.len(), thinking, event.stop));
+        seen.lock().expect("no panic").push((event.turn.tool_steps.len(), thinking, event.stop));
     };
-    runner(limits())
-        .with_observer(&observe)
-        .run(&mut Scripted::new(&[LOOK, RIGHT]), &[job], &SAMPLING)
-        .expect("runs");
-    let expected = [
-        (1, Some("so".to_owned()), None),
-        (0, Some("ok".to_owned()), Some(StopReason::Answered)),
-    ];
+    runner(limits()).with_observer(&observe).run(&mut Scripted::new(&[LOOK, RIGHT]), &[job], &SAMPLING).expect("runs");
+    let expected = [(1, Some("so".to_owned()), None), (0, Some("ok".to_owned()), Some(StopReason::Answered))];
     assert_eq!(seen.into_inner().expect("no panic"), expected);
 }

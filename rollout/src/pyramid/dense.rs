@@ -18,17 +18,8 @@ pub struct DenseIndex {
 impl DenseIndex {
     /// Takes ids and their rows, `ids.len() × dimension` numbers row by row.
     pub fn new(ids: Vec<String>, matrix: Vec<f32>, dimension: usize) -> Self {
-        assert_eq!(
-            matrix.len(),
-            ids.len() * dimension,
-            "{} rows of {dimension}",
-            ids.len()
-        );
-        Self {
-            ids,
-            matrix,
-            dimension,
-        }
+        assert_eq!(matrix.len(), ids.len() * dimension, "{} rows of {dimension}", ids.len());
+        Self { ids, matrix, dimension }
     }
 
     /// The best `limit` rows with a similarity above 0, best first, ties by id.
@@ -39,27 +30,13 @@ impl DenseIndex {
         }
         let rows_per_task = self.dimension * ROWS_PER_TASK;
         let score_rows = |rows: &[f32]| -> Vec<f32> {
-            rows.chunks_exact(self.dimension)
-                .map(|row| inner_product(row, query))
-                .collect()
+            rows.chunks_exact(self.dimension).map(|row| inner_product(row, query)).collect()
         };
-        let scores: Vec<f32> = self
-            .matrix
-            .par_chunks(rows_per_task)
-            .flat_map_iter(score_rows)
-            .collect();
-        let mut ranked: Vec<(&String, f32)> = self
-            .ids
-            .iter()
-            .zip(scores)
-            .filter(|(_, score)| *score > 0.0)
-            .collect();
+        let scores: Vec<f32> = self.matrix.par_chunks(rows_per_task).flat_map_iter(score_rows).collect();
+        let mut ranked: Vec<(&String, f32)> = self.ids.iter().zip(scores).filter(|(_, score)| *score > 0.0).collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
         ranked.truncate(limit);
-        ranked
-            .into_iter()
-            .map(|(id, score)| (id.clone(), score))
-            .collect()
+        ranked.into_iter().map(|(id, score)| (id.clone(), score)).collect()
     }
 }
 
@@ -67,12 +44,7 @@ impl DenseIndex {
 pub(super) fn inner_product(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; LANES];
     let (blocks_a, blocks_b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f32 = blocks_a
-        .remainder()
-        .iter()
-        .zip(blocks_b.remainder())
-        .map(|(x, y)| x * y)
-        .sum();
+    let rest: f32 = blocks_a.remainder().iter().zip(blocks_b.remainder()).map(|(x, y)| x * y).sum();
     for (block_a, block_b) in blocks_a.zip(blocks_b) {
         for ((sum, x), y) in sums.iter_mut().zip(block_a).zip(block_b) {
             *sum += x * y;
@@ -90,18 +62,10 @@ mod tests {
     fn best_first_ties_by_id_negatives_out() {
         let ids = ["d", "b", "a", "c"].map(str::to_owned).to_vec();
         let index = DenseIndex::new(ids, vec![-1.0, 0.0, 0.6, 0.8, 0.6, -0.8, 1.0, 0.0], 2);
-        let found: Vec<String> = index
-            .search(&[1.0, 0.0], 5)
-            .into_iter()
-            .map(|(id, _)| id)
-            .collect();
+        let found: Vec<String> = index.search(&[1.0, 0.0], 5).into_iter().map(|(id, _)| id).collect();
         assert_eq!(found, ["c", "a", "b"]);
         assert_eq!(index.search(&[1.0, 0.0], 1).len(), 1);
-        assert!(
-            DenseIndex::new(vec![], vec![], 2)
-                .search(&[1.0, 0.0], 5)
-                .is_empty()
-        );
+        assert!(DenseIndex::new(vec![], vec![], 2).search(&[1.0, 0.0], 5).is_empty());
     }
 
     proptest! {

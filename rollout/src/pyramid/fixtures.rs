@@ -1,8 +1,6 @@
 //! A small sound pyramid for tests.
 
-use super::{
-    HashedNgramEmbedder, Message, Profile, Pyramid, PyramidData, Record, RecordChange, RecordKind, Track,
-};
+use super::{HashedNgramEmbedder, Message, Profile, Pyramid, PyramidData, Record, RecordChange, RecordKind, Track};
 use crate::generate::Embed;
 use std::sync::Arc;
 
@@ -48,69 +46,26 @@ pub(crate) fn data() -> PyramidData {
 
 fn messages() -> Vec<Message> {
     vec![
-        message(
-            "m1",
-            "2024-01-28T09:00",
-            "user",
-            "I pre-ordered a Dell XPS 13 today.",
-        ),
-        message(
-            "m2",
-            "2024-01-28T09:01",
-            "user",
-            "It will be sent to my flat in Bergen.",
-        ),
-        message(
-            "m3",
-            "2024-02-20T18:30",
-            "user",
-            "Got the Samsung Galaxy S22 in the shop!",
-        ),
-        message(
-            "m4",
-            "2024-02-20T18:31",
-            "assistant",
-            "Congratulations on the new phone.",
-        ),
-        message(
-            "m5",
-            "2024-02-25T12:00",
-            "user",
-            "The Dell finally arrived.\nIt is light.",
-        ),
+        message("m1", "2024-01-28T09:00", "user", "I pre-ordered a Dell XPS 13 today."),
+        message("m2", "2024-01-28T09:01", "user", "It will be sent to my flat in Bergen."),
+        message("m3", "2024-02-20T18:30", "user", "Got the Samsung Galaxy S22 in the shop!"),
+        message("m4", "2024-02-20T18:31", "assistant", "Congratulations on the new phone."),
+        message("m5", "2024-02-25T12:00", "user", "The Dell finally arrived.\nIt is light."),
         message("m6", "2024-03-01T08:00", "user", "I moved to Oslo."),
     ]
 }
 
 fn records() -> Vec<Record> {
-    let mut galaxy = record(
-        "r1",
-        RecordKind::Event,
-        "Bought a Samsung Galaxy S22.",
-        "2024-02-20",
-        &["m3"],
-    );
+    let mut galaxy = record("r1", RecordKind::Event, "Bought a Samsung Galaxy S22.", "2024-02-20", &["m3"]);
     galaxy.event_start = Some("2024-02-20".to_owned());
-    let mut city = record(
-        "r3",
-        RecordKind::Fact,
-        "Lives in Oslo.",
-        "2024-01-28T09:00",
-        &["m2", "m6"],
-    );
+    let mut city = record("r3", RecordKind::Fact, "Lives in Oslo.", "2024-01-28T09:00", &["m2", "m6"]);
     city.updated = "2024-03-01".to_owned();
     city.history = vec![RecordChange {
         time: "2024-03-01".to_owned(),
         action: "update".to_owned(),
         previous_text: "Lives in Bergen.".to_owned(),
     }];
-    let dell = record(
-        "r2",
-        RecordKind::Fact,
-        "Owns a Dell XPS 13 laptop.",
-        "2024-02-25",
-        &["m1", "m5"],
-    );
+    let dell = record("r2", RecordKind::Fact, "Owns a Dell XPS 13 laptop.", "2024-02-25", &["m1", "m5"]);
     vec![galaxy, dell, city]
 }
 

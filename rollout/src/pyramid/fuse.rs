@@ -35,11 +35,7 @@ pub fn fuse<'a>(
         .into_iter()
         .map(|(id, [lexical_rank, dense_rank])| SearchHit {
             id: id.to_owned(),
-            score: [lexical_rank, dense_rank]
-                .iter()
-                .flatten()
-                .map(|rank| 1.0 / (RRF_K + rank) as f64)
-                .sum(),
+            score: [lexical_rank, dense_rank].iter().flatten().map(|rank| 1.0 / (RRF_K + rank) as f64).sum(),
             lexical_rank,
             dense_rank,
         })
@@ -58,12 +54,7 @@ mod tests {
     fn by_hand() {
         let hits = fuse(["x", "y", "z"], ["y", "w"], 5);
         let found: Vec<(&str, f64)> = hits.iter().map(|hit| (hit.id.as_str(), hit.score)).collect();
-        let expected = [
-            ("y", 1.0 / 62.0 + 1.0 / 61.0),
-            ("x", 1.0 / 61.0),
-            ("w", 1.0 / 62.0),
-            ("z", 1.0 / 63.0),
-        ];
+        let expected = [("y", 1.0 / 62.0 + 1.0 / 61.0), ("x", 1.0 / 61.0), ("w", 1.0 / 62.0), ("z", 1.0 / 63.0)];
         assert_eq!(found, expected);
         assert_eq!((hits[0].lexical_rank, hits[0].dense_rank), (Some(2), Some(1)));
         assert_eq!((hits[1].lexical_rank, hits[1].dense_rank), (Some(1), None));
@@ -71,10 +62,7 @@ mod tests {
 
     #[test]
     fn mirrored_ranks_tie_and_go_by_id() {
-        let ids: Vec<String> = fuse(["b", "a"], ["a", "b"], 5)
-            .into_iter()
-            .map(|hit| hit.id)
-            .collect();
+        let ids: Vec<String> = fuse(["b", "a"], ["a", "b"], 5).into_iter().map(|hit| hit.id).collect();
         assert_eq!(ids, ["a", "b"]);
         assert_eq!(fuse(["b", "a"], ["c"], 1).len(), 1);
     }

@@ -30,8 +30,7 @@ impl HashedNgramEmbedder {
         for word in terms(text) {
             let letters: Vec<char> = word.chars().collect();
             let is_number = letters.iter().all(char::is_ascii_digit);
-            let is_short =
-                letters.len() < SHORT_WORD_CHARS && letters.iter().all(char::is_ascii) && !is_number;
+            let is_short = letters.len() < SHORT_WORD_CHARS && letters.iter().all(char::is_ascii) && !is_number;
             let weight = if is_short { SHORT_WORD_WEIGHT } else { WORD_WEIGHT };
             self.add(&mut vector, "w", &word, weight);
             if !is_short {
@@ -78,9 +77,8 @@ impl Embed for HashedNgramEmbedder {
 /// FNV-1a over kind and feature, then the finaliser of SplitMix64, whose high and low bits are both well mixed.
 fn hash(kind: &str, feature: &str) -> u64 {
     let bytes = kind.bytes().chain([0]).chain(feature.bytes());
-    let fnv = bytes.fold(0xcbf2_9ce4_8422_2325u64, |state, byte| {
-        (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let fnv = bytes
+        .fold(0xcbf2_9ce4_8422_2325u64, |state, byte| (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     let mixed = (fnv ^ (fnv >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
@@ -92,9 +90,7 @@ mod tests {
     use super::*;
 
     fn embed(texts: &[&str]) -> Vec<Vec<f32>> {
-        HashedNgramEmbedder::default()
-            .embed(texts, TextRole::Query)
-            .expect("hashing cannot fail")
+        HashedNgramEmbedder::default().embed(texts, TextRole::Query).expect("hashing cannot fail")
     }
 
     #[test]
@@ -107,11 +103,8 @@ mod tests {
 
     #[test]
     fn related_texts_are_nearer() {
-        let v = embed(&[
-            "When did Ann paint the sunrise?",
-            "Ann painted sunrises in May.",
-            "The bus to work was late.",
-        ]);
+        let v =
+            embed(&["When did Ann paint the sunrise?", "Ann painted sunrises in May.", "The bus to work was late."]);
         let (near, far) = (inner_product(&v[0], &v[1]), inner_product(&v[0], &v[2]));
         assert!(near > 0.4 && near > far + 0.3, "{near} {far}");
     }

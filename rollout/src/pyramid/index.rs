@@ -64,21 +64,14 @@ impl LevelIndex {
             }
         };
         let ids = items.iter().map(|(id, _)| (*id).to_owned()).collect();
-        Ok(Self {
-            lexical,
-            dense: DenseIndex::new(ids, matrix, embedder.dimension()),
-        })
+        Ok(Self { lexical, dense: DenseIndex::new(ids, matrix, embedder.dimension()) })
     }
 
     /// The best `limit` items of both rankings fused; `query_vector` is the query's.
     pub(super) fn search(&self, query: &str, query_vector: &[f32], limit: usize) -> Vec<SearchHit> {
         let lexical = self.lexical.search(query, FUSE_DEPTH);
         let dense = self.dense.search(query_vector, FUSE_DEPTH);
-        fuse(
-            lexical.iter().map(|(id, _)| id.as_str()),
-            dense.iter().map(|(id, _)| id.as_str()),
-            limit,
-        )
+        fuse(lexical.iter().map(|(id, _)| id.as_str()), dense.iter().map(|(id, _)| id.as_str()), limit)
     }
 }
 
@@ -100,21 +93,12 @@ pub(super) fn embed_checked(
     role: TextRole,
     embedder: &Arc<dyn Embed>,
 ) -> Result<Vec<Vec<f32>>, PyramidError> {
-    let fail = |source| PyramidError::Embed {
-        identity: embedder.identity(),
-        source,
-    };
+    let fail = |source| PyramidError::Embed { identity: embedder.identity(), source };
     let rows = embedder.embed(texts, role).map_err(fail)?;
     let dimension = embedder.dimension();
     if rows.len() != texts.len() || rows.iter().any(|row| row.len() != dimension) {
         let lengths: Vec<usize> = rows.iter().map(Vec::len).collect();
-        return Err(fail(
-            format!(
-                "{} texts gave vectors of lengths {lengths:?}, not {dimension}",
-                texts.len()
-            )
-            .into(),
-        ));
+        return Err(fail(format!("{} texts gave vectors of lengths {lengths:?}, not {dimension}", texts.len()).into()));
     }
     Ok(rows)
 }
@@ -127,11 +111,7 @@ fn content_hash(items: &[(&str, String)]) -> String {
             hasher.update(part);
         }
     }
-    hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The stored vectors, if the file is whole and of the same content and embedder.
@@ -144,11 +124,7 @@ fn read_vectors(path: &Path, expected: &IndexHeader) -> Option<Vec<f32>> {
         return None;
     }
     let numbers = payload.chunks_exact(size_of::<f32>());
-    Some(
-        numbers
-            .map(|number| f32::from_le_bytes([number[0], number[1], number[2], number[3]]))
-            .collect(),
-    )
+    Some(numbers.map(|number| f32::from_le_bytes([number[0], number[1], number[2], number[3]])).collect())
 }
 
 fn write_vectors(path: &Path, header: &IndexHeader, matrix: &[f32]) -> Result<(), PyramidError> {

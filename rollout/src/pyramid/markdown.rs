@@ -13,12 +13,8 @@ impl Track {
     /// Reads `tracks/<name>`; the error says what was found and what is allowed.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         check_track_name(name)?;
-        let rest = text
-            .strip_prefix("---\n")
-            .ok_or("line 1 must be `---`, the start of the front matter")?;
-        let (front, body) = rest
-            .split_once("\n---\n")
-            .ok_or("the front matter has no closing `---` line")?;
+        let rest = text.strip_prefix("---\n").ok_or("line 1 must be `---`, the start of the front matter")?;
+        let (front, body) = rest.split_once("\n---\n").ok_or("the front matter has no closing `---` line")?;
         let [title, created, updated] = parse_front_matter(front)?;
         let [summary, narrative, evidence] = parse_sections(body)?;
         let track = Self {
@@ -56,19 +52,14 @@ impl Track {
         check_date("created", &self.created)?;
         check_date("updated", &self.updated)?;
         if self.updated < self.created {
-            return Err(format!(
-                "`updated` {} is before `created` {}",
-                self.updated, self.created
-            ));
+            return Err(format!("`updated` {} is before `created` {}", self.updated, self.created));
         }
         for (section, text) in SECTIONS.iter().zip([&self.summary, &self.narrative]) {
             if text.trim() != text {
                 return Err(format!("section `{section}` begins or ends with white space"));
             }
             if let Some(heading) = text.lines().find(|line| line.starts_with("## ")) {
-                return Err(format!(
-                    "section `{section}` holds a heading of its own level: `{heading}`"
-                ));
+                return Err(format!("section `{section}` holds a heading of its own level: `{heading}`"));
             }
         }
         if self.evidence.is_empty() {
@@ -92,9 +83,7 @@ impl Profile {
         }
         let num_chars = text.chars().count();
         if num_chars > MAX_PROFILE_CHARS {
-            return Err(format!(
-                "has {num_chars} characters, at most {MAX_PROFILE_CHARS} are allowed"
-            ));
+            return Err(format!("has {num_chars} characters, at most {MAX_PROFILE_CHARS} are allowed"));
         }
         let mut lines = text.lines();
         if !lines.by_ref().any(|line| line.trim_end() == SECTIONS[2]) {
@@ -104,20 +93,14 @@ impl Profile {
         if evidence.is_empty() {
             return Err("section `## Evidence` lists no track, and the profile is not empty".to_owned());
         }
-        Ok(Self {
-            text: text.to_owned(),
-            evidence,
-        })
+        Ok(Self { text: text.to_owned(), evidence })
     }
 
     /// Says how the text departs from what [`Profile::parse`] accepts or from `evidence`.
     pub fn check(&self) -> Result<(), String> {
         let parsed = Self::parse(&self.text)?;
         if parsed.evidence != self.evidence {
-            return Err(format!(
-                "text lists evidence {:?}, the profile holds {:?}",
-                parsed.evidence, self.evidence
-            ));
+            return Err(format!("text lists evidence {:?}, the profile holds {:?}", parsed.evidence, self.evidence));
         }
         Ok(())
     }
@@ -139,27 +122,15 @@ fn parse_front_matter(front: &str) -> Result<[String; 3], String> {
     const KEYS: [&str; 3] = ["title", "created", "updated"];
     let mut values: [Option<String>; 3] = [None, None, None];
     for line in front.lines().filter(|line| !line.trim().is_empty()) {
-        let (key, value) = line
-            .split_once(':')
-            .ok_or(format!("front matter line `{line}` is not `key: value`"))?;
+        let (key, value) = line.split_once(':').ok_or(format!("front matter line `{line}` is not `key: value`"))?;
         let at = KEYS.iter().position(|known| *known == key.trim());
-        let at = at.ok_or(format!(
-            "front matter key `{}` is not one of title, created, updated",
-            key.trim()
-        ))?;
+        let at = at.ok_or(format!("front matter key `{}` is not one of title, created, updated", key.trim()))?;
         if values[at].replace(value.trim().to_owned()).is_some() {
             return Err(format!("front matter key `{}` appears twice", KEYS[at]));
         }
     }
-    let mut taken = KEYS
-        .iter()
-        .zip(values)
-        .map(|(key, value)| value.ok_or(format!("front matter has no `{key}`")));
-    let mut next = || {
-        taken
-            .next()
-            .unwrap_or_else(|| Err("front matter is short".to_owned()))
-    };
+    let mut taken = KEYS.iter().zip(values).map(|(key, value)| value.ok_or(format!("front matter has no `{key}`")));
+    let mut next = || taken.next().unwrap_or_else(|| Err("front matter is short".to_owned()));
     Ok([next()?, next()?, next()?])
 }
 
@@ -168,10 +139,7 @@ fn parse_sections(body: &str) -> Result<[String; 3], String> {
     let mut bodies: Vec<Vec<&str>> = Vec::new();
     for line in body.lines() {
         if line.starts_with("## ") {
-            let expected = SECTIONS
-                .get(bodies.len())
-                .copied()
-                .unwrap_or("the end of the file");
+            let expected = SECTIONS.get(bodies.len()).copied().unwrap_or("the end of the file");
             if line.trim_end() != expected {
                 return Err(format!("found heading `{line}` where `{expected}` is due"));
             }
@@ -182,23 +150,15 @@ fn parse_sections(body: &str) -> Result<[String; 3], String> {
             return Err(format!("found `{line}` where `{}` is due", SECTIONS[0]));
         }
     }
-    let texts: Vec<String> = bodies
-        .iter()
-        .map(|lines| lines.join("\n").trim().to_owned())
-        .collect();
+    let texts: Vec<String> = bodies.iter().map(|lines| lines.join("\n").trim().to_owned()).collect();
     let num_found = texts.len();
-    texts
-        .try_into()
-        .map_err(|_| format!("section `{}` is missing", SECTIONS[num_found]))
+    texts.try_into().map_err(|_| format!("section `{}` is missing", SECTIONS[num_found]))
 }
 
 fn parse_list(section: &str) -> Result<Vec<String>, String> {
     let mut items: Vec<String> = Vec::new();
     for line in section.lines().filter(|line| !line.trim().is_empty()) {
-        let item = line
-            .strip_prefix("- ")
-            .ok_or(format!("evidence line `{line}` is not `- id`"))?
-            .trim();
+        let item = line.strip_prefix("- ").ok_or(format!("evidence line `{line}` is not `- id`"))?.trim();
         if items.iter().any(|known| known == item) {
             return Err(format!("evidence `{item}` is listed twice"));
         }
@@ -213,9 +173,7 @@ fn render_list(items: &[String]) -> String {
 
 fn check_front_value(key: &str, value: &str) -> Result<(), String> {
     if value.is_empty() || value.trim() != value || value.contains(['\n', '\r']) {
-        return Err(format!(
-            "`{key}` must be one line without outer white space, got {value:?}"
-        ));
+        return Err(format!("`{key}` must be one line without outer white space, got {value:?}"));
     }
     Ok(())
 }
@@ -223,9 +181,7 @@ fn check_front_value(key: &str, value: &str) -> Result<(), String> {
 fn check_date(key: &str, value: &str) -> Result<(), String> {
     match super::validate::is_date(value) {
         true => Ok(()),
-        false => Err(format!(
-            "`{key}` must be an ISO 8601 date like 2024-02-20, got {value:?}"
-        )),
+        false => Err(format!("`{key}` must be an ISO 8601 date like 2024-02-20, got {value:?}")),
     }
 }
 
@@ -248,11 +204,7 @@ mod tests {
     #[test]
     fn a_track_survives_the_file() {
         assert_eq!(Track::parse("work.md", &track().render()), Ok(track()));
-        let empty = Track {
-            summary: String::new(),
-            narrative: String::new(),
-            ..track()
-        };
+        let empty = Track { summary: String::new(), narrative: String::new(), ..track() };
         assert_eq!(Track::parse("work.md", &empty.render()), Ok(empty));
     }
 
@@ -263,23 +215,11 @@ mod tests {
             (good.replacen("---\n", "", 1), "line 1"),
             (good.replace("title: Work: the studio\n", ""), "no `title`"),
             (good.replace("title:", "titel:"), "`titel`"),
-            (
-                good.replace("created: 2024-01-02", "created: yesterday"),
-                "got \"yesterday\"",
-            ),
-            (
-                good.replace("updated: 2024-03-04", "updated: 2023-03-04"),
-                "before `created`",
-            ),
-            (
-                good.replace("updated: 2024-03-04", "created: 2024-03-04"),
-                "twice",
-            ),
+            (good.replace("created: 2024-01-02", "created: yesterday"), "got \"yesterday\""),
+            (good.replace("updated: 2024-03-04", "updated: 2023-03-04"), "before `created`"),
+            (good.replace("updated: 2024-03-04", "created: 2024-03-04"), "twice"),
             (good.replace("## Summary", "## Story"), "`## Story`"),
-            (
-                good.replace("## Evidence\n- r1\n- r2\n", ""),
-                "`## Evidence` is missing",
-            ),
+            (good.replace("## Evidence\n- r1\n- r2\n", ""), "`## Evidence` is missing"),
             (good.replace("- r1\n- r2\n", ""), "lists no record"),
             (good.replace("- r2", "r2"), "not `- id`"),
             (good.replace("- r2", "- r1"), "listed twice"),
@@ -288,17 +228,7 @@ mod tests {
             let error = Track::parse("work.md", &text).expect_err(expected);
             assert!(error.contains(expected), "{error} / {expected}");
         }
-        for name in [
-            "profile.md",
-            "Profile.MD",
-            "../x.md",
-            "a/b.md",
-            ".md",
-            "x",
-            "a b.md",
-            "x.md.",
-            "ä.md",
-        ] {
+        for name in ["profile.md", "Profile.MD", "../x.md", "a/b.md", ".md", "x", "a b.md", "x.md.", "ä.md"] {
             assert!(Track::parse(name, &good).is_err(), "{name}");
         }
     }
@@ -311,15 +241,7 @@ mod tests {
         assert_eq!(Profile::parse(" \n"), Ok(Profile::default()));
         let long = Profile::new(&"é".repeat(MAX_PROFILE_CHARS), vec!["work.md".to_owned()]);
         assert!(Profile::parse(&long.text).unwrap_err().contains("at most 2000"));
-        assert!(
-            Profile::parse("Likes tea.")
-                .unwrap_err()
-                .contains("no `## Evidence`")
-        );
-        assert!(
-            Profile::parse("Likes tea.\n## Evidence\n")
-                .unwrap_err()
-                .contains("lists no track")
-        );
+        assert!(Profile::parse("Likes tea.").unwrap_err().contains("no `## Evidence`"));
+        assert!(Profile::parse("Likes tea.\n## Evidence\n").unwrap_err().contains("lists no track"));
     }
 }

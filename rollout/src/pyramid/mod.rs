@@ -53,10 +53,7 @@ impl Pyramid {
     ///
     /// Vectors are kept under `index/` and made anew when the embedder or a text has changed.
     pub fn load(dir: &Path, embedder: &Arc<dyn Embed>) -> Result<Self, PyramidError> {
-        let user = dir
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let user = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let data = PyramidData::read(dir)?;
         let backlinks = data.validate(dir)?;
         Self::index(user, data, backlinks, embedder, Some(&dir.join("index")))
@@ -75,16 +72,10 @@ impl Pyramid {
         embedder: &Arc<dyn Embed>,
         cache: Option<&Path>,
     ) -> Result<Self, PyramidError> {
-        let messages: Vec<(&str, String)> = data
-            .messages
-            .iter()
-            .map(|message| (message.id.as_str(), message_text(message)))
-            .collect();
-        let records: Vec<(&str, String)> = data
-            .records
-            .iter()
-            .map(|record| (record.id.as_str(), record.text.clone()))
-            .collect();
+        let messages: Vec<(&str, String)> =
+            data.messages.iter().map(|message| (message.id.as_str(), message_text(message))).collect();
+        let records: Vec<(&str, String)> =
+            data.records.iter().map(|record| (record.id.as_str(), record.text.clone())).collect();
         let file = |name: &str| cache.map(|dir| dir.join(name));
         let message_index = LevelIndex::build(&messages, embedder, file("conversations.vectors").as_deref())?;
         let record_index = LevelIndex::build(&records, embedder, file("records.vectors").as_deref())?;
@@ -112,16 +103,12 @@ impl Pyramid {
 
     /// The message of that id.
     pub fn message(&self, id: &str) -> Option<&Message> {
-        self.message_positions
-            .get(id)
-            .map(|&position| &self.data.messages[position])
+        self.message_positions.get(id).map(|&position| &self.data.messages[position])
     }
 
     /// The record of that id.
     pub fn record(&self, id: &str) -> Option<&Record> {
-        self.record_positions
-            .get(id)
-            .map(|&position| &self.data.records[position])
+        self.record_positions.get(id).map(|&position| &self.data.records[position])
     }
 
     /// The track of that file name.
@@ -136,10 +123,7 @@ impl Pyramid {
 
     /// Ids of the records that have this message as a source, in the order of records.
     pub fn records_of_message(&self, id: &str) -> &[String] {
-        self.backlinks
-            .records_of_message
-            .get(id)
-            .map_or(&[], Vec::as_slice)
+        self.backlinks.records_of_message.get(id).map_or(&[], Vec::as_slice)
     }
 
     /// Names of the tracks that have this record as evidence, in the order of tracks.
@@ -172,11 +156,7 @@ fn message_text(message: &Message) -> String {
 }
 
 fn positions(items: &[(&str, String)]) -> HashMap<String, usize> {
-    items
-        .iter()
-        .enumerate()
-        .map(|(position, (id, _))| ((*id).to_owned(), position))
-        .collect()
+    items.iter().enumerate().map(|(position, (id, _))| ((*id).to_owned(), position)).collect()
 }
 
 #[cfg(test)]

@@ -36,18 +36,14 @@ impl PyramidData {
     /// Missing records, tracks or profile are empty levels; a missing `conversations.jsonl` is an error.
     pub fn read(dir: &Path) -> Result<Self, PyramidError> {
         let messages_path = dir.join(CONVERSATIONS_FILE);
-        let messages: Vec<(usize, Message)> =
-            parse_lines(&fs::read_to_string(&messages_path)?, &messages_path)?;
+        let messages: Vec<(usize, Message)> = parse_lines(&fs::read_to_string(&messages_path)?, &messages_path)?;
         let records_path = dir.join(RECORDS_FILE);
         let records: Vec<(usize, Record)> = parse_lines(&read_if_there(&records_path)?, &records_path)?;
         reject_duplicate_lines(&messages, |message| &message.id, &messages_path)?;
         reject_duplicate_lines(&records, |record| &record.id, &records_path)?;
         let profile_path = dir.join(PROFILE_NAME);
-        let profile =
-            Profile::parse(&read_if_there(&profile_path)?).map_err(|message| PyramidError::Markdown {
-                path: profile_path,
-                message,
-            })?;
+        let profile = Profile::parse(&read_if_there(&profile_path)?)
+            .map_err(|message| PyramidError::Markdown { path: profile_path, message })?;
         Ok(Self {
             messages: messages.into_iter().map(|(_, message)| message).collect(),
             records: records.into_iter().map(|(_, record)| record).collect(),
@@ -88,15 +84,8 @@ impl PyramidData {
         let written: Vec<(usize, Message)> = parse_lines(&text, path)?;
         for (position, (line, message)) in written.iter().enumerate() {
             if self.messages.get(position) != Some(message) {
-                let message = format!(
-                    "message `{}` would be changed, but conversations are append-only",
-                    message.id
-                );
-                return Err(PyramidError::Line {
-                    path: path.to_owned(),
-                    line: *line,
-                    message,
-                });
+                let message = format!("message `{}` would be changed, but conversations are append-only", message.id);
+                return Err(PyramidError::Line { path: path.to_owned(), line: *line, message });
             }
         }
         if !text.is_empty() && !text.ends_with('\n') {
@@ -116,36 +105,23 @@ fn read_if_there(path: &Path) -> Result<String, PyramidError> {
 
 /// One value a line with its line number from 1; blank lines are skipped.
 fn parse_lines<T: DeserializeOwned>(text: &str, path: &Path) -> Result<Vec<(usize, T)>, PyramidError> {
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| match serde_json::from_str(line) {
             Ok(value) => Ok((at + 1, value)),
-            Err(error) => Err(PyramidError::Line {
-                path: path.to_owned(),
-                line: at + 1,
-                message: json_line_fault(&error),
-            }),
+            Err(error) => {
+                Err(PyramidError::Line { path: path.to_owned(), line: at + 1, message: json_line_fault(&error) })
+            }
         })
         .collect()
 }
 
-fn reject_duplicate_lines<T>(
-    items: &[(usize, T)],
-    id: impl Fn(&T) -> &str,
-    path: &Path,
-) -> Result<(), PyramidError> {
+fn reject_duplicate_lines<T>(items: &[(usize, T)], id: impl Fn(&T) -> &str, path: &Path) -> Result<(), PyramidError> {
     let mut seen = BTreeMap::new();
     for (line, item) in items {
         if let Some(first) = seen.insert(id(item), *line) {
             let message = format!("duplicate id `{}`, first on line {first}", id(item));
-            return Err(PyramidError::Line {
-                path: path.to_owned(),
-                line: *line,
-                message,
-            });
+            return Err(PyramidError::Line { path: path.to_owned(), line: *line, message });
         }
     }
     Ok(())

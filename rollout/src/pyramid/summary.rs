@@ -55,20 +55,11 @@ impl PyramidSummary {
     /// Looks at every level once.
     pub fn of(pyramid: &Pyramid) -> Self {
         let data = pyramid.data();
-        let mut sessions: Vec<&str> = data
-            .messages
-            .iter()
-            .map(|message| message.session_id.as_str())
-            .collect();
+        let mut sessions: Vec<&str> = data.messages.iter().map(|message| message.session_id.as_str()).collect();
         sessions.sort_unstable();
         sessions.dedup();
         let times = || data.messages.iter().map(|message| &message.time);
-        let kinds = [
-            RecordKind::Fact,
-            RecordKind::Event,
-            RecordKind::Instruction,
-            RecordKind::Preference,
-        ];
+        let kinds = [RecordKind::Fact, RecordKind::Event, RecordKind::Instruction, RecordKind::Preference];
         let num_of = |kind| data.records.iter().filter(|record| record.kind == kind).count();
         Self {
             user: pyramid.user().to_owned(),
@@ -77,20 +68,9 @@ impl PyramidSummary {
             first_time: times().min().cloned(),
             last_time: times().max().cloned(),
             num_records: data.records.len(),
-            num_records_by_kind: kinds
-                .into_iter()
-                .map(|kind| (kind.name(), num_of(kind)))
-                .collect(),
-            num_uncited_messages: data
-                .messages
-                .iter()
-                .filter(|m| pyramid.records_of_message(&m.id).is_empty())
-                .count(),
-            num_uncited_records: data
-                .records
-                .iter()
-                .filter(|r| pyramid.tracks_of_record(&r.id).is_empty())
-                .count(),
+            num_records_by_kind: kinds.into_iter().map(|kind| (kind.name(), num_of(kind))).collect(),
+            num_uncited_messages: data.messages.iter().filter(|m| pyramid.records_of_message(&m.id).is_empty()).count(),
+            num_uncited_records: data.records.iter().filter(|r| pyramid.tracks_of_record(&r.id).is_empty()).count(),
             tracks: data.tracks.iter().map(TrackSummary::of).collect(),
             num_profile_chars: data.profile.text.chars().count(),
             profile: data.profile.text.clone(),
@@ -118,41 +98,21 @@ impl Display for PyramidSummary {
             _ => String::new(),
         };
         writeln!(f, "Memory of {}", self.user)?;
-        writeln!(
-            f,
-            "1 conversations  {} messages in {} sessions{span}",
-            self.num_messages, self.num_sessions
-        )?;
-        let kinds: Vec<String> = self
-            .num_records_by_kind
-            .iter()
-            .map(|(kind, count)| format!("{count} {kind}"))
-            .collect();
+        writeln!(f, "1 conversations  {} messages in {} sessions{span}", self.num_messages, self.num_sessions)?;
+        let kinds: Vec<String> =
+            self.num_records_by_kind.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         writeln!(f, "2 records        {} ({})", self.num_records, kinds.join(", "))?;
         writeln!(f, "3 tracks         {}", self.tracks.len())?;
         for track in &self.tracks {
-            let TrackSummary {
-                name,
-                title,
-                created,
-                updated,
-                num_evidence,
-                ..
-            } = track;
-            writeln!(
-                f,
-                "  {name}: {title} ({created} to {updated}, {num_evidence} records)"
-            )?;
+            let TrackSummary { name, title, created, updated, num_evidence, .. } = track;
+            writeln!(f, "  {name}: {title} ({created} to {updated}, {num_evidence} records)")?;
         }
         writeln!(f, "4 profile        {} characters", self.num_profile_chars)?;
         for line in self.profile.lines() {
             writeln!(f, "  {line}")?;
         }
         let (messages, records) = (self.num_uncited_messages, self.num_uncited_records);
-        write!(
-            f,
-            "Not cited above: {messages} messages by a record, {records} records by a track"
-        )
+        write!(f, "Not cited above: {messages} messages by a record, {records} records by a track")
     }
 }
 

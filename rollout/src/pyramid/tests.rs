@@ -13,11 +13,7 @@ struct Counting {
 
 impl Counting {
     fn new(identity: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            inner: HashedNgramEmbedder::default(),
-            num_documents: AtomicUsize::new(0),
-            identity,
-        })
+        Arc::new(Self { inner: HashedNgramEmbedder::default(), num_documents: AtomicUsize::new(0), identity })
     }
 
     fn load(self: &Arc<Self>, dir: &Path) -> usize {
@@ -63,10 +59,7 @@ fn links_lead_up_as_well() {
     assert_eq!(pyramid.records_of_message("m5"), ["r2"]);
     assert_eq!(pyramid.tracks_of_record("r2"), ["devices.md"]);
     assert!(pyramid.records_of_message("m4").is_empty() && pyramid.tracks_of_record("r3").is_empty());
-    assert_eq!(
-        pyramid.file_names().collect::<Vec<_>>(),
-        ["profile.md", "devices.md"]
-    );
+    assert_eq!(pyramid.file_names().collect::<Vec<_>>(), ["profile.md", "devices.md"]);
 }
 
 #[test]
@@ -74,10 +67,7 @@ fn conversations_only_grow() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let full = data();
-    let begun = PyramidData {
-        messages: full.messages[..2].to_vec(),
-        ..PyramidData::default()
-    };
+    let begun = PyramidData { messages: full.messages[..2].to_vec(), ..PyramidData::default() };
     begun.save(dir).unwrap();
     // Spacing that our writer would not produce must survive.
     let path = dir.join("conversations.jsonl");
@@ -90,10 +80,7 @@ fn conversations_only_grow() {
     let mut changed = full.clone();
     changed.messages[1].content = "Something else.".to_owned();
     let error = changed.save(dir).unwrap_err().to_string();
-    assert!(
-        error.contains("conversations.jsonl:2: message `m2` would be changed"),
-        "{error}"
-    );
+    assert!(error.contains("conversations.jsonl:2: message `m2` would be changed"), "{error}");
     assert!(begun.save(dir).unwrap_err().to_string().contains("append-only"));
     assert_eq!(PyramidData::read(dir).unwrap(), full);
 }
@@ -102,11 +89,7 @@ fn conversations_only_grow() {
 fn a_dropped_track_loses_its_file() {
     let dir = tempfile::tempdir().unwrap();
     data().save(dir.path()).unwrap();
-    let without = PyramidData {
-        tracks: vec![],
-        profile: Profile::default(),
-        ..data()
-    };
+    let without = PyramidData { tracks: vec![], profile: Profile::default(), ..data() };
     without.save(dir.path()).unwrap();
     assert!(!dir.path().join("tracks/devices.md").exists());
     assert_eq!(PyramidData::read(dir.path()).unwrap(), without);
@@ -116,59 +99,20 @@ fn a_dropped_track_loses_its_file() {
 fn broken_values_name_file_and_item() {
     type Break = fn(&mut PyramidData);
     let cases: [(Break, &str); 14] = [
-        (
-            |d| d.messages[1].id = "m1".to_owned(),
-            "conversations.jsonl: message `m1`: duplicate id",
-        ),
-        (
-            |d| d.messages[1].id = "m 1".to_owned(),
-            "message `m 1`: an id must",
-        ),
-        (
-            |d| d.messages[1].time = "28 January".to_owned(),
-            "`time` must be YYYY-MM-DDTHH:MM, got \"28 January\"",
-        ),
-        (
-            |d| d.records[1].id = "r1".to_owned(),
-            "records.jsonl: record `r1`: duplicate id",
-        ),
-        (
-            |d| d.records[1].id = "m1".to_owned(),
-            "record `m1`: the id is also that of a message",
-        ),
-        (
-            |d| d.records[0].sources[0] = "m99".to_owned(),
-            "record `r1`: source `m99` is not a message",
-        ),
-        (
-            |d| d.records[0].sources.clear(),
-            "record `r1`: `sources` must name",
-        ),
-        (
-            |d| d.records[0].created = "2024-02-30".to_owned(),
-            "`created` must be",
-        ),
-        (
-            |d| d.records[0].event_start = Some("soon".to_owned()),
-            "`event_start` must be YYYY-MM-DD, got \"soon\"",
-        ),
-        (
-            |d| d.tracks[0].evidence[1] = "r99".to_owned(),
-            "devices.md: evidence `r99` is not a record",
-        ),
-        (
-            |d| d.tracks[0].summary = "x\n## Evidence".to_owned(),
-            "devices.md: section `## Summary`",
-        ),
-        (
-            |d| d.tracks = vec![d.tracks[0].clone(); 21],
-            "21 tracks, at most 20",
-        ),
+        (|d| d.messages[1].id = "m1".to_owned(), "conversations.jsonl: message `m1`: duplicate id"),
+        (|d| d.messages[1].id = "m 1".to_owned(), "message `m 1`: an id must"),
+        (|d| d.messages[1].time = "28 January".to_owned(), "`time` must be YYYY-MM-DDTHH:MM, got \"28 January\""),
+        (|d| d.records[1].id = "r1".to_owned(), "records.jsonl: record `r1`: duplicate id"),
+        (|d| d.records[1].id = "m1".to_owned(), "record `m1`: the id is also that of a message"),
+        (|d| d.records[0].sources[0] = "m99".to_owned(), "record `r1`: source `m99` is not a message"),
+        (|d| d.records[0].sources.clear(), "record `r1`: `sources` must name"),
+        (|d| d.records[0].created = "2024-02-30".to_owned(), "`created` must be"),
+        (|d| d.records[0].event_start = Some("soon".to_owned()), "`event_start` must be YYYY-MM-DD, got \"soon\""),
+        (|d| d.tracks[0].evidence[1] = "r99".to_owned(), "devices.md: evidence `r99` is not a record"),
+        (|d| d.tracks[0].summary = "x\n## Evidence".to_owned(), "devices.md: section `## Summary`"),
+        (|d| d.tracks = vec![d.tracks[0].clone(); 21], "21 tracks, at most 20"),
         (|d| d.tracks.push(d.tracks[0].clone()), "duplicate track name"),
-        (
-            |d| d.profile = Profile::new("x", vec!["lost.md".to_owned()]),
-            "profile.md: evidence `lost.md` is not a file",
-        ),
+        (|d| d.profile = Profile::new("x", vec!["lost.md".to_owned()]), "profile.md: evidence `lost.md` is not a file"),
     ];
     for (breaks, expected) in cases {
         let mut broken = data();
@@ -176,49 +120,25 @@ fn broken_values_name_file_and_item() {
         let dir = tempfile::tempdir().unwrap();
         let error = broken.save(dir.path()).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error} / {expected}");
-        assert_eq!(
-            fs::read_dir(dir.path()).unwrap().count(),
-            0,
-            "nothing may be written: {expected}"
-        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing may be written: {expected}");
     }
 }
 
 #[test]
 fn broken_files_name_file_and_line() {
     let cases = [
-        (
-            "conversations.jsonl",
-            "\"role\":\"user\"",
-            "\"role\":1",
-            "conversations.jsonl:1: ",
-        ),
+        ("conversations.jsonl", "\"role\":\"user\"", "\"role\":1", "conversations.jsonl:1: "),
         (
             "conversations.jsonl",
             "\"id\":\"m2\"",
             "\"id\":\"m1\"",
             "conversations.jsonl:2: duplicate id `m1`, first on line 1",
         ),
-        (
-            "records.jsonl",
-            "{\"id\":\"r2\"",
-            "\n{\"id\":\"r2\",\"colour\":1",
-            "records.jsonl:3: unknown field `colour`",
-        ),
+        ("records.jsonl", "{\"id\":\"r2\"", "\n{\"id\":\"r2\",\"colour\":1", "records.jsonl:3: unknown field `colour`"),
         ("records.jsonl", "\"m6\"", "\"m7\"", "record `r3`: source `m7`"),
         ("tracks/devices.md", "- r2", "- r9", "devices.md: evidence `r9`"),
-        (
-            "tracks/devices.md",
-            "title",
-            "name",
-            "devices.md: front matter key `name`",
-        ),
-        (
-            "profile.md",
-            "- devices.md",
-            "- other.md",
-            "profile.md: evidence `other.md`",
-        ),
+        ("tracks/devices.md", "title", "name", "devices.md: front matter key `name`"),
+        ("profile.md", "- devices.md", "- other.md", "profile.md: evidence `other.md`"),
     ];
     for (file, from, to, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
@@ -227,15 +147,10 @@ fn broken_files_name_file_and_line() {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{file} lacks {from}");
         fs::write(&path, text.replacen(from, to, 1)).unwrap();
-        let error = Pyramid::load(dir.path(), &embedder())
-            .err()
-            .expect(expected)
-            .to_string();
+        let error = Pyramid::load(dir.path(), &embedder()).err().expect(expected).to_string();
         assert!(error.contains(expected), "{error} / {expected}");
     }
-    let nowhere = Pyramid::load(Path::new("no/such/folder"), &embedder())
-        .err()
-        .expect("there is none");
+    let nowhere = Pyramid::load(Path::new("no/such/folder"), &embedder()).err().expect("there is none");
     assert!(nowhere.to_string().contains("conversations.jsonl"), "{nowhere}");
 }
 
@@ -262,16 +177,9 @@ fn vectors_are_kept_until_text_or_embedder_changes() {
 fn search_finds_and_repeats() {
     let pyramid = pyramid();
     let ids = |hits: Vec<SearchHit>| hits.into_iter().map(|hit| hit.id).collect::<Vec<_>>();
-    let found = pyramid
-        .search_messages("When did the Dell arrive?", SEARCH_LIMIT)
-        .unwrap();
+    let found = pyramid.search_messages("When did the Dell arrive?", SEARCH_LIMIT).unwrap();
     assert_eq!(found[0].id, "m5");
-    assert_eq!(
-        found,
-        pyramid
-            .search_messages("When did the Dell arrive?", SEARCH_LIMIT)
-            .unwrap()
-    );
+    assert_eq!(found, pyramid.search_messages("When did the Dell arrive?", SEARCH_LIMIT).unwrap());
     assert_eq!(ids(pyramid.search_records("Samsung phone", 1).unwrap()), ["r1"]);
     assert!(pyramid.search_records("", SEARCH_LIMIT).unwrap().is_empty());
 }
@@ -279,22 +187,10 @@ fn search_finds_and_repeats() {
 #[test]
 fn summary_counts() {
     let summary = PyramidSummary::of(&pyramid());
-    assert_eq!(
-        (summary.num_messages, summary.num_sessions, summary.num_records),
-        (6, 4, 3)
-    );
-    assert_eq!(
-        (summary.num_uncited_messages, summary.num_uncited_records),
-        (1, 1)
-    );
+    assert_eq!((summary.num_messages, summary.num_sessions, summary.num_records), (6, 4, 3));
+    assert_eq!((summary.num_uncited_messages, summary.num_uncited_records), (1, 1));
     assert_eq!(summary.num_records_by_kind["fact"], 2);
     let text = render_summary(&pyramid());
-    assert!(
-        text.contains("6 messages in 4 sessions, 2024-01-28T09:00 to 2024-03-01T08:00"),
-        "{text}"
-    );
-    assert!(
-        text.contains("devices.md: Devices (2024-01-28 to 2024-02-25, 2 records)"),
-        "{text}"
-    );
+    assert!(text.contains("6 messages in 4 sessions, 2024-01-28T09:00 to 2024-03-01T08:00"), "{text}");
+    assert!(text.contains("devices.md: Devices (2024-01-28 to 2024-02-25, 2 records)"), "{text}");
 }

@@ -9,12 +9,8 @@ const MAX_TEXT_CHARS: usize = 1_000;
 
 /// The value of `key` or of one of its other spellings.
 fn find<'a>(arguments: &'a Value, key: &str, spellings: &[&str]) -> Result<&'a Value, String> {
-    let object = arguments
-        .as_object()
-        .ok_or_else(|| format!("arguments must be an object with `{key}`"))?;
-    let value = std::iter::once(&key)
-        .chain(spellings)
-        .find_map(|name| object.get(*name));
+    let object = arguments.as_object().ok_or_else(|| format!("arguments must be an object with `{key}`"))?;
+    let value = std::iter::once(&key).chain(spellings).find_map(|name| object.get(*name));
     value.ok_or_else(|| format!("argument `{key}` is missing"))
 }
 
@@ -29,9 +25,7 @@ pub(super) fn read_text(arguments: &Value, key: &str, spellings: &[&str]) -> Res
         return Err(format!("argument `{key}` is empty"));
     }
     if text.chars().count() > MAX_TEXT_CHARS {
-        return Err(format!(
-            "argument `{key}` has more than {MAX_TEXT_CHARS} characters"
-        ));
+        return Err(format!("argument `{key}` has more than {MAX_TEXT_CHARS} characters"));
     }
     Ok(text)
 }
@@ -40,15 +34,10 @@ pub(super) fn read_text(arguments: &Value, key: &str, spellings: &[&str]) -> Res
 pub(super) fn read_ids(arguments: &Value, key: &str, spellings: &[&str]) -> Result<Vec<String>, String> {
     let must = || format!("argument `{key}` must be a list of ids");
     let value = find(arguments, key, spellings)?;
-    let parsed = value
-        .as_str()
-        .and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let parsed = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let raw: Vec<String> = match parsed.filter(Value::is_array).as_ref().unwrap_or(value) {
         Value::Array(items) => items.iter().map(id_of).collect::<Option<_>>().ok_or_else(must)?,
-        Value::String(text) => text
-            .split([',', ' ', '\n', '\t', ';'])
-            .map(str::to_owned)
-            .collect(),
+        Value::String(text) => text.split([',', ' ', '\n', '\t', ';']).map(str::to_owned).collect(),
         other => vec![id_of(other).ok_or_else(must)?],
     };
     let mut ids: Vec<String> = Vec::new();
@@ -60,9 +49,7 @@ pub(super) fn read_ids(arguments: &Value, key: &str, spellings: &[&str]) -> Resu
     match ids.len() {
         0 => Err(format!("argument `{key}` is empty")),
         1..=MAX_IDS => Ok(ids),
-        more => Err(format!(
-            "argument `{key}` has {more} ids, at most {MAX_IDS} a call"
-        )),
+        more => Err(format!("argument `{key}` has {more} ids, at most {MAX_IDS} a call")),
     }
 }
 

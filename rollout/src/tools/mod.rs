@@ -32,13 +32,8 @@ pub enum Tool {
 
 impl Tool {
     /// All tools in the order of their schemas.
-    pub const ALL: [Self; 5] = [
-        Self::SearchConversations,
-        Self::GetConversations,
-        Self::SearchRecords,
-        Self::GetRecords,
-        Self::ReadFile,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::SearchConversations, Self::GetConversations, Self::SearchRecords, Self::GetRecords, Self::ReadFile];
 
     /// The canonical name.
     pub fn name(self) -> &'static str {
@@ -106,24 +101,13 @@ pub fn call(pyramid: &Pyramid, name: &str, arguments: &Value) -> ToolOutcome {
         Some(Tool::SearchRecords) => search_records(pyramid, arguments),
         Some(Tool::GetRecords) => get_records(pyramid, arguments),
         Some(Tool::ReadFile) => read_file(pyramid, arguments),
-        None => Err(format!(
-            "no such tool. Tools: {}",
-            Tool::ALL.map(Tool::name).join(", ")
-        )),
+        None => Err(format!("no such tool. Tools: {}", Tool::ALL.map(Tool::name).join(", "))),
     };
     let tool = tool.map_or_else(|| name.to_owned(), |tool| tool.name().to_owned());
     match shown {
-        Ok(Observation {
-            text,
-            returned,
-            level,
-        }) => ToolOutcome {
-            tool,
-            observation: text,
-            valid: true,
-            returned,
-            level: Some(level),
-        },
+        Ok(Observation { text, returned, level }) => {
+            ToolOutcome { tool, observation: text, valid: true, returned, level: Some(level) }
+        }
         Err(message) => ToolOutcome {
             tool,
             observation: format!("Error: {message}"),
@@ -144,14 +128,9 @@ fn search_conversations(pyramid: &Pyramid, arguments: &Value) -> Shown {
 
 fn get_conversations(pyramid: &Pyramid, arguments: &Value) -> Shown {
     let ids = read_ids(arguments, "message_ids", &["message_id", "ids", "id"])?;
-    let (known, unknown) = ids
-        .iter()
-        .partition::<Vec<_>, _>(|id| pyramid.message(id).is_some());
+    let (known, unknown) = ids.iter().partition::<Vec<_>, _>(|id| pyramid.message(id).is_some());
     if known.is_empty() {
-        return Err(format!(
-            "no message {}. search_conversations shows ids",
-            unknown_ids(&unknown)
-        ));
+        return Err(format!("no message {}. search_conversations shows ids", unknown_ids(&unknown)));
     }
     let messages = known.iter().filter_map(|id| pyramid.message(id));
     let shown = messages.map(|message| (message_line(message), item(&message.id, &[])));
@@ -163,23 +142,14 @@ fn search_records(pyramid: &Pyramid, arguments: &Value) -> Shown {
     let hits = found(pyramid.search_records(&query, SEARCH_LIMIT))?;
     let records = hits.iter().filter_map(|hit| pyramid.record(&hit.id));
     let shown = records.map(|record| (record_line(record), item(&record.id, &record.sources)));
-    Ok(list(
-        shown.collect(),
-        2,
-        "no record matches; try other words or search_conversations",
-    ))
+    Ok(list(shown.collect(), 2, "no record matches; try other words or search_conversations"))
 }
 
 fn get_records(pyramid: &Pyramid, arguments: &Value) -> Shown {
     let ids = read_ids(arguments, "record_ids", &["record_id", "ids", "id"])?;
-    let (known, unknown) = ids
-        .iter()
-        .partition::<Vec<_>, _>(|id| pyramid.record(id).is_some());
+    let (known, unknown) = ids.iter().partition::<Vec<_>, _>(|id| pyramid.record(id).is_some());
     if known.is_empty() {
-        return Err(format!(
-            "no record {}. search_records shows ids",
-            unknown_ids(&unknown)
-        ));
+        return Err(format!("no record {}. search_records shows ids", unknown_ids(&unknown)));
     }
     let records = known.iter().filter_map(|id| pyramid.record(id));
     let shown = records.map(|record| (record_with_history(record), item(&record.id, &record.sources)));
@@ -190,17 +160,9 @@ fn read_file(pyramid: &Pyramid, arguments: &Value) -> Shown {
     let name = read_text(arguments, "name", &["file", "file_name", "filename", "path"])?;
     if name == crate::pyramid::PROFILE_NAME {
         let profile = &pyramid.data().profile;
-        let text = if profile.text.trim().is_empty() {
-            "The profile is empty."
-        } else {
-            profile.text.trim()
-        };
+        let text = if profile.text.trim().is_empty() { "The profile is empty." } else { profile.text.trim() };
         let returned = vec![item(&name, &profile.evidence)];
-        return Ok(Observation {
-            text: text.to_owned(),
-            returned,
-            level: 4,
-        });
+        return Ok(Observation { text: text.to_owned(), returned, level: 4 });
     }
     match pyramid.track(&name) {
         Some(track) => Ok(Observation {
@@ -208,10 +170,7 @@ fn read_file(pyramid: &Pyramid, arguments: &Value) -> Shown {
             returned: vec![item(&name, &track.evidence)],
             level: 3,
         }),
-        None => Err(format!(
-            "no such file. Files: {}",
-            pyramid.file_names().collect::<Vec<_>>().join(", ")
-        )),
+        None => Err(format!("no such file. Files: {}", pyramid.file_names().collect::<Vec<_>>().join(", "))),
     }
 }
 
@@ -220,31 +179,18 @@ fn found(hits: Result<Vec<SearchHit>, PyramidError>) -> Result<Vec<SearchHit>, S
 }
 
 fn item(id: &str, sources: &[String]) -> ReturnedItem {
-    ReturnedItem {
-        id: id.to_owned(),
-        sources: sources.to_vec(),
-    }
+    ReturnedItem { id: id.to_owned(), sources: sources.to_vec() }
 }
 
 fn list(shown: Vec<(String, ReturnedItem)>, level: u8, when_empty: &str) -> Observation {
     let (lines, returned): (Vec<String>, Vec<ReturnedItem>) = shown.into_iter().unzip();
-    let text = if lines.is_empty() {
-        when_empty.to_owned()
-    } else {
-        lines.join("\n")
-    };
-    Observation {
-        text,
-        returned,
-        level,
-    }
+    let text = if lines.is_empty() { when_empty.to_owned() } else { lines.join("\n") };
+    Observation { text, returned, level }
 }
 
 fn with_unknown(mut observation: Observation, unknown: &[&String]) -> Observation {
     if !unknown.is_empty() {
-        observation
-            .text
-            .push_str(&format!("\nnot found: {}", unknown_ids(unknown)));
+        observation.text.push_str(&format!("\nnot found: {}", unknown_ids(unknown)));
     }
     observation
 }

@@ -16,14 +16,7 @@ pub(super) fn message_snippet(message: &Message) -> String {
 }
 
 fn with_head(message: &Message, text: &str) -> String {
-    let Message {
-        id,
-        time,
-        session_id,
-        role,
-        speaker,
-        ..
-    } = message;
+    let Message { id, time, session_id, role, speaker, .. } = message;
     match speaker {
         Some(speaker) => format!("[{id}] {time} {session_id} {role} {speaker}: {text}"),
         None => format!("[{id}] {time} {session_id} {role}: {text}"),
@@ -39,29 +32,15 @@ pub(super) fn record_line(record: &Record) -> String {
         (Some(start), _) if record.kind == RecordKind::Event => start.clone(),
         _ => day(&record.updated).to_owned(),
     };
-    let Record {
-        id,
-        kind,
-        text,
-        sources,
-        ..
-    } = record;
-    format!(
-        "[{id}] {time} {}: {text} (sources: {})",
-        kind.name(),
-        sources.join(", ")
-    )
+    let Record { id, kind, text, sources, .. } = record;
+    format!("[{id}] {time} {}: {text} (sources: {})", kind.name(), sources.join(", "))
 }
 
 /// The line, followed by what the record said before.
 pub(super) fn record_with_history(record: &Record) -> String {
     let mut line = record_line(record);
     for change in record.history.iter().rev() {
-        line.push_str(&format!(
-            "\n  until {}: {}",
-            day(&change.time),
-            change.previous_text
-        ));
+        line.push_str(&format!("\n  until {}: {}", day(&change.time), change.previous_text));
     }
     line
 }

@@ -17,26 +17,16 @@ fn schema(tool: Tool) -> Value {
             "query",
             text("what to look for"),
         ),
-        Tool::GetConversations => (
-            "Read messages by id, word for word.",
-            "message_ids",
-            ids("message ids"),
-        ),
+        Tool::GetConversations => ("Read messages by id, word for word.", "message_ids", ids("message ids")),
         Tool::SearchRecords => (
             "Search the records: facts, events, instructions, preferences. Returns the 5 best with source message ids.",
             "query",
             text("what to look for"),
         ),
-        Tool::GetRecords => (
-            "Read records by id, with earlier states.",
-            "record_ids",
-            ids("record ids"),
-        ),
-        Tool::ReadFile => (
-            "Read profile.md (who the user is) or a topic track (how a topic developed).",
-            "name",
-            text("file name"),
-        ),
+        Tool::GetRecords => ("Read records by id, with earlier states.", "record_ids", ids("record ids")),
+        Tool::ReadFile => {
+            ("Read profile.md (who the user is) or a topic track (how a topic developed).", "name", text("file name"))
+        }
     };
     json!({
         "type": "function",

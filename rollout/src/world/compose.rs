@@ -1,8 +1,6 @@
 //! Composes one user: which slots apply, with which values, said when, recorded how, asked how.
 
-use super::draft::{
-    Draft, DraftTrack, Evidence, FIRST_LATE_SESSION, MessageHandle, NUM_SESSIONS, RecordHandle,
-};
+use super::draft::{Draft, DraftTrack, Evidence, FIRST_LATE_SESSION, MessageHandle, NUM_SESSIONS, RecordHandle};
 use super::lexicon::{self, Words};
 use super::slots::{self, DetailSlot, DetailValue, Exchange, FactSlot, UpdateSlot};
 use super::tastes::{TASTES, Taste};
@@ -32,16 +30,12 @@ pub const TRACK_FILES: [&str; 3] = ["fitness.md", "home.md", "work.md"];
 
 /// Replaces `{key}` by its value for each pair.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    values.iter().fold(template.to_owned(), |text, (key, value)| {
-        text.replace(&format!("{{{key}}}"), value)
-    })
+    values.iter().fold(template.to_owned(), |text, (key, value)| text.replace(&format!("{{{key}}}"), value))
 }
 
 fn capitalised(word: &str) -> String {
     let mut chars = word.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn month(day: NaiveDate) -> &'static str {
@@ -64,37 +58,17 @@ struct Composer {
 /// Composes the user whose random stream is `rng`.
 pub fn compose(user: &str, mut rng: ChaCha8Rng) -> SampleUser {
     let draft = Draft::new(&mut rng);
-    let mut composer = Composer {
-        rng,
-        draft,
-        used: BTreeSet::new(),
-        supports: vec![],
-    };
+    let mut composer = Composer { rng, draft, used: BTreeSet::new(), supports: vec![] };
     composer.tastes();
     composer.facts();
     composer.updates();
     composer.details();
     composer.fitness();
-    composer.focus(
-        TRACK_FILES[1],
-        "Home",
-        themes::HOME_FOCUSES,
-        themes::HOME_QUESTIONS,
-    );
-    composer.focus(
-        TRACK_FILES[2],
-        "Work",
-        themes::WORK_FOCUSES,
-        themes::WORK_QUESTIONS,
-    );
+    composer.focus(TRACK_FILES[1], "Home", themes::HOME_FOCUSES, themes::HOME_QUESTIONS);
+    composer.focus(TRACK_FILES[2], "Work", themes::WORK_FOCUSES, themes::WORK_QUESTIONS);
     composer.small_talk();
     let (question, answer) = *composer.choose(themes::NO_MEMORY);
-    composer.draft.ask(
-        category::NO_MEMORY,
-        question.to_owned(),
-        vec![answer.to_owned()],
-        vec![],
-    );
+    composer.draft.ask(category::NO_MEMORY, question.to_owned(), vec![answer.to_owned()], vec![]);
     composer.draft.finish(user)
 }
 
@@ -113,35 +87,19 @@ impl Composer {
 
     /// A word of the list that this user has not used yet.
     fn fresh(&mut self, list: Words) -> &'static str {
-        let free: Vec<&'static str> = list
-            .iter()
-            .copied()
-            .filter(|word| !self.used.contains(word))
-            .collect();
-        let word = free
-            .choose(&mut self.rng)
-            .expect("lists are longer than a user's need");
+        let free: Vec<&'static str> = list.iter().copied().filter(|word| !self.used.contains(word)).collect();
+        let word = free.choose(&mut self.rng).expect("lists are longer than a user's need");
         self.used.insert(word);
         word
     }
 
-    fn say(
-        &mut self,
-        sessions: Range<usize>,
-        exchange: &Exchange,
-        values: &[(&str, &str)],
-    ) -> (usize, MessageHandle) {
+    fn say(&mut self, sessions: Range<usize>, exchange: &Exchange, values: &[(&str, &str)]) -> (usize, MessageHandle) {
         let session = self.rng.random_range(sessions);
         (session, self.say_in(session, exchange, values))
     }
 
     fn say_in(&mut self, session: usize, exchange: &Exchange, values: &[(&str, &str)]) -> MessageHandle {
-        self.draft.say(
-            &mut self.rng,
-            session,
-            fill(exchange.0, values),
-            fill(exchange.1, values),
-        )
+        self.draft.say(&mut self.rng, session, fill(exchange.0, values), fill(exchange.1, values))
     }
 
     fn record(
@@ -185,13 +143,7 @@ impl Composer {
                 self.say(0..NUM_SESSIONS, decoy, &[("o", other), ("n", friend)]);
             }
             let evidence = vec![Evidence::Record(record), Evidence::Message(source)];
-            self.ask(
-                category::RECORD_FACT,
-                slot.questions,
-                &[],
-                vec![value.to_owned()],
-                evidence,
-            );
+            self.ask(category::RECORD_FACT, slot.questions, &[], vec![value.to_owned()], evidence);
         }
     }
 
@@ -210,18 +162,10 @@ impl Composer {
         let new_exchange = self.choose(slot.new);
         let (_, new) = self.say(LATE, new_exchange, &now);
         let text = self.choose(slot.records);
-        let record = self
-            .draft
-            .record(RecordKind::Fact, fill(text, &[("v", former)]), old);
+        let record = self.draft.record(RecordKind::Fact, fill(text, &[("v", former)]), old);
         self.draft.update_record(record, fill(text, &now), new);
         let evidence = vec![Evidence::Record(record), Evidence::Message(new)];
-        self.ask(
-            category::UPDATED,
-            slot.questions,
-            &[],
-            vec![value.to_owned()],
-            evidence,
-        );
+        self.ask(category::UPDATED, slot.questions, &[], vec![value.to_owned()], evidence);
     }
 
     fn details(&mut self) {
@@ -238,18 +182,8 @@ impl Composer {
         let arrived = self.draft.day(arrival_session) - Days::new(self.rng.random_range(1..=6));
         let (brand, device) = (self.fresh(lexicon::BRANDS), self.fresh(lexicon::DEVICES));
         let (ordered, arrived) = (month_and_day(ordered), month_and_day(arrived));
-        let values = [
-            ("b", brand),
-            ("x", device),
-            ("o", ordered.as_str()),
-            ("v", arrived.as_str()),
-        ];
-        self.plan_and_outcome(
-            &slots::ARRIVAL,
-            [order_session, arrival_session],
-            &values,
-            vec![arrived.clone()],
-        );
+        let values = [("b", brand), ("x", device), ("o", ordered.as_str()), ("v", arrived.as_str())];
+        self.plan_and_outcome(&slots::ARRIVAL, [order_session, arrival_session], &values, vec![arrived.clone()]);
     }
 
     fn detail(&mut self, slot: &'static DetailSlot) {
@@ -269,18 +203,9 @@ impl Composer {
             }
             DetailValue::Date => panic!("dates belong to the arrival alone"),
         };
-        let topic = if slot.topics.is_empty() {
-            ""
-        } else {
-            self.fresh(slot.topics)
-        };
+        let topic = if slot.topics.is_empty() { "" } else { self.fresh(slot.topics) };
         let friend = self.fresh(lexicon::NAMES);
-        let values = [
-            ("x", topic),
-            ("n", friend),
-            ("o", planned.as_str()),
-            ("v", real.as_str()),
-        ];
+        let values = [("x", topic), ("n", friend), ("o", planned.as_str()), ("v", real.as_str())];
         let sessions = [self.rng.random_range(EARLY), self.rng.random_range(LATE)];
         self.plan_and_outcome(slot, sessions, &values, gold);
     }
@@ -296,13 +221,7 @@ impl Composer {
         let plan = self.say_in(plan_session, plan_exchange, values);
         let outcome = self.say_in(outcome_session, outcome_exchange, values);
         self.record(RecordKind::Event, slot.records, values, plan);
-        self.ask(
-            category::RAW_DETAIL,
-            slot.questions,
-            values,
-            gold,
-            vec![Evidence::Message(outcome)],
-        );
+        self.ask(category::RAW_DETAIL, slot.questions, values, gold, vec![Evidence::Message(outcome)]);
     }
 
     fn fitness(&mut self) {
@@ -317,11 +236,7 @@ impl Composer {
         let mut evidence = vec![];
         for (session, distance) in sessions.into_iter().zip([first, last]) {
             let distance = distance.to_string();
-            let values = [
-                ("x", sport),
-                ("a", distance.as_str()),
-                ("p", month(self.draft.day(session))),
-            ];
+            let values = [("x", sport), ("a", distance.as_str()), ("p", month(self.draft.day(session)))];
             let exchange = self.choose(themes::DISTANCE_MESSAGES);
             let source = self.say_in(session, exchange, &values);
             evidence.push(self.record(RecordKind::Event, themes::DISTANCE_RECORDS, &values, source));
@@ -334,13 +249,7 @@ impl Composer {
         self.ask_track(themes::FITNESS_QUESTIONS, &values, trend, &evidence);
     }
 
-    fn focus(
-        &mut self,
-        file: &'static str,
-        title: &'static str,
-        focuses: &'static [Focus],
-        questions: Words,
-    ) {
+    fn focus(&mut self, file: &'static str, title: &'static str, focuses: &'static [Focus], questions: Words) {
         let focus = self.choose(focuses);
         let mut evidence = vec![];
         for (event, sessions) in focus.events.iter().zip([EARLY, LATE]) {
@@ -377,24 +286,12 @@ impl Composer {
             narrative.push_str(&format!(" Also: {}", self.draft.record_text(*record)));
             evidence.push(*record);
         }
-        self.draft.track(DraftTrack {
-            name,
-            title,
-            summary,
-            narrative,
-            evidence,
-        });
+        self.draft.track(DraftTrack { name, title, summary, narrative, evidence });
     }
 
     fn ask_track(&mut self, questions: Words, values: &[(&str, &str)], gold: &str, records: &[RecordHandle]) {
         let evidence = records.iter().copied().map(Evidence::Record).collect();
-        self.ask(
-            category::TREND,
-            questions,
-            values,
-            vec![gold.to_owned()],
-            evidence,
-        );
+        self.ask(category::TREND, questions, values, vec![gold.to_owned()], evidence);
     }
 
     /// Three domains of taste: one plain, one with an event that must not become a preference, one with an
@@ -404,23 +301,14 @@ impl Composer {
         let preferences: Vec<_> = domains.iter().map(|taste| self.preference(taste)).collect();
         self.ask_preference(category::PREFERENCE, domains[0], preferences[0]);
         let other = self.other_value(domains[1], preferences[1]);
-        self.event(
-            RecordKind::Event,
-            &domains[1].one_off,
-            0..NUM_SESSIONS,
-            &[("v", other)],
-        );
+        self.event(RecordKind::Event, &domains[1].one_off, 0..NUM_SESSIONS, &[("v", other)]);
         self.ask_preference(category::DISTRACTOR, domains[1], preferences[1]);
         self.instruction(domains[2], preferences[2]);
     }
 
     fn preference(&mut self, taste: &'static Taste) -> &'static str {
         let (value, support) = self.choose(taste.values);
-        self.used.extend(
-            lexicon::DISHES
-                .iter()
-                .filter(|dish| lexicon::mentions(support.record, dish)),
-        );
+        self.used.extend(lexicon::DISHES.iter().filter(|dish| lexicon::mentions(support.record, dish)));
         let record = self.event(RecordKind::Event, support, 0..NUM_SESSIONS, &[]);
         self.supports.push((taste.track, record));
         self.draft.profile_line(fill(taste.profile, &[("v", value)]));
@@ -428,12 +316,8 @@ impl Composer {
     }
 
     fn other_value(&mut self, taste: &'static Taste, value: &str) -> &'static str {
-        let others: Vec<&'static str> = taste
-            .values
-            .iter()
-            .map(|(name, _)| *name)
-            .filter(|name| *name != value)
-            .collect();
+        let others: Vec<&'static str> =
+            taste.values.iter().map(|(name, _)| *name).filter(|name| *name != value).collect();
         others.choose(&mut self.rng).expect("a taste has several values")
     }
 
@@ -446,13 +330,7 @@ impl Composer {
         let value = self.other_value(taste, preferred);
         let record = self.event(RecordKind::Instruction, &taste.instruction, LATE, &[("v", value)]);
         let evidence = vec![Evidence::Record(record)];
-        self.ask(
-            category::INSTRUCTION,
-            taste.instruction_questions,
-            &[],
-            vec![value.to_owned()],
-            evidence,
-        );
+        self.ask(category::INSTRUCTION, taste.instruction_questions, &[], vec![value.to_owned()], evidence);
     }
 
     fn small_talk(&mut self) {

@@ -28,11 +28,7 @@ pub enum CorpusError {
 /// # Errors
 /// When a user's pyramid is unsound or the template refuses a conversation.
 pub fn corpus(users: &[SampleUser]) -> Result<Vec<String>, CorpusError> {
-    let template = ChatTemplate::new(
-        PathBuf::from("chat_template.jinja"),
-        tiny::CHAT_TEMPLATE.to_owned(),
-        vec![],
-    )?;
+    let template = ChatTemplate::new(PathBuf::from("chat_template.jinja"), tiny::CHAT_TEMPLATE.to_owned(), vec![])?;
     let embedder: Arc<dyn Embed> = Arc::new(HashedNgramEmbedder::default());
     let conversations = users.par_iter().map(|user| {
         let pyramid = Pyramid::from_data(&user.user, user.pyramid.clone(), &embedder)?;
@@ -61,8 +57,7 @@ fn conversation(pyramid: &Pyramid, question: &Question) -> Vec<ChatMessage> {
         let mut turn = ChatMessage::new(Role::Assistant, "");
         turn.tool_calls = vec![call];
         messages.extend([turn, ChatMessage::new(Role::Tool, outcome.observation)]);
-        let answer =
-            super::mechanical::answer_json(question.gold.first().map_or("", String::as_str), place.reason());
+        let answer = super::mechanical::answer_json(question.gold.first().map_or("", String::as_str), place.reason());
         messages.push(ChatMessage::new(Role::Assistant, answer));
     }
     messages

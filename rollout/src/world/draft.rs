@@ -87,14 +87,7 @@ impl Draft {
         while days.len() < NUM_SESSIONS {
             days.push(days[days.len() - 1] + Days::new(rng.random_range(11..=20)));
         }
-        Self {
-            days,
-            messages: vec![],
-            records: vec![],
-            tracks: vec![],
-            profile_lines: vec![],
-            questions: vec![],
-        }
+        Self { days, messages: vec![], records: vec![], tracks: vec![], profile_lines: vec![], questions: vec![] }
     }
 
     /// The day of a session.
@@ -103,37 +96,16 @@ impl Draft {
     }
 
     /// Adds what the user said and what the assistant replied; the handle is the user's message.
-    pub fn say(
-        &mut self,
-        rng: &mut ChaCha8Rng,
-        session: usize,
-        said: String,
-        reply: String,
-    ) -> MessageHandle {
+    pub fn say(&mut self, rng: &mut ChaCha8Rng, session: usize, said: String, reply: String) -> MessageHandle {
         let order = rng.random();
-        self.messages.push(DraftMessage {
-            session,
-            order,
-            role: "user",
-            content: said,
-        });
-        self.messages.push(DraftMessage {
-            session,
-            order,
-            role: "assistant",
-            content: reply,
-        });
+        self.messages.push(DraftMessage { session, order, role: "user", content: said });
+        self.messages.push(DraftMessage { session, order, role: "assistant", content: reply });
         MessageHandle(self.messages.len() - 2)
     }
 
     /// Adds a record.
     pub fn record(&mut self, kind: RecordKind, text: String, source: MessageHandle) -> RecordHandle {
-        self.records.push(DraftRecord {
-            kind,
-            text,
-            sources: vec![source],
-            previous_text: None,
-        });
+        self.records.push(DraftRecord { kind, text, sources: vec![source], previous_text: None });
         RecordHandle(self.records.len() - 1)
     }
 
@@ -160,19 +132,8 @@ impl Draft {
     }
 
     /// Adds a question; one without evidence needs no memory.
-    pub fn ask(
-        &mut self,
-        category: &'static str,
-        question: String,
-        gold: Vec<String>,
-        evidence: Vec<Evidence>,
-    ) {
-        self.questions.push(DraftQuestion {
-            category,
-            question,
-            gold,
-            evidence,
-        });
+    pub fn ask(&mut self, category: &'static str, question: String, gold: Vec<String>, evidence: Vec<Evidence>) {
+        self.questions.push(DraftQuestion { category, question, gold, evidence });
     }
 
     /// Gives out the ids.
@@ -194,44 +155,28 @@ impl Draft {
             })
             .collect();
         let track_names = sorted(tracks.iter().map(|track| track.name.clone()));
-        let profile = Profile::new(
-            &format!("# Profile\n{}", self.profile_lines.join("\n")),
-            track_names,
-        );
-        let questions = self
-            .questions
-            .into_iter()
-            .enumerate()
-            .map(|(position, question)| {
-                let evidence = question.evidence.iter().map(|evidence| match evidence {
-                    Evidence::Message(message) => message_ids[message.0].clone(),
-                    Evidence::Record(record) => record_ids[record.0].clone(),
-                    Evidence::File(name) => (*name).to_owned(),
-                });
-                Question {
-                    id: format!("{user}-q{position:02}"),
-                    user: user.to_owned(),
-                    question: question.question,
-                    rule: Rule::Exact,
-                    gold: question.gold,
-                    options: vec![],
-                    category: question.category.to_owned(),
-                    date: None,
-                    evidence: evidence.collect(),
-                    needs_memory: !question.evidence.is_empty(),
-                }
+        let profile = Profile::new(&format!("# Profile\n{}", self.profile_lines.join("\n")), track_names);
+        let questions = self.questions.into_iter().enumerate().map(|(position, question)| {
+            let evidence = question.evidence.iter().map(|evidence| match evidence {
+                Evidence::Message(message) => message_ids[message.0].clone(),
+                Evidence::Record(record) => record_ids[record.0].clone(),
+                Evidence::File(name) => (*name).to_owned(),
             });
+            Question {
+                id: format!("{user}-q{position:02}"),
+                user: user.to_owned(),
+                question: question.question,
+                rule: Rule::Exact,
+                gold: question.gold,
+                options: vec![],
+                category: question.category.to_owned(),
+                date: None,
+                evidence: evidence.collect(),
+                needs_memory: !question.evidence.is_empty(),
+            }
+        });
         let questions = questions.collect();
-        SampleUser {
-            user: user.to_owned(),
-            pyramid: PyramidData {
-                messages,
-                records,
-                tracks,
-                profile,
-            },
-            questions,
-        }
+        SampleUser { user: user.to_owned(), pyramid: PyramidData { messages, records, tracks, profile }, questions }
     }
 
     /// Messages in order of time, and the id of each handle.
@@ -265,10 +210,7 @@ impl Draft {
         let mut order: Vec<usize> = (0..self.records.len()).collect();
         order.sort_by_key(|&index| &message_ids[self.records[index].sources[0].0]);
         let day_of = |id: &str| -> String {
-            let message = messages
-                .iter()
-                .find(|message| message.id == id)
-                .expect("a message that was numbered");
+            let message = messages.iter().find(|message| message.id == id).expect("a message that was numbered");
             message.time[..10].to_owned()
         };
         let mut ids = vec![String::new(); self.records.len()];
@@ -276,11 +218,7 @@ impl Draft {
         for (position, &index) in order.iter().enumerate() {
             let draft = &self.records[index];
             ids[index] = format!("r{:02}", position + 1);
-            let sources: Vec<String> = draft
-                .sources
-                .iter()
-                .map(|source| message_ids[source.0].clone())
-                .collect();
+            let sources: Vec<String> = draft.sources.iter().map(|source| message_ids[source.0].clone()).collect();
             let (created, updated) = (day_of(&sources[0]), day_of(&sources[sources.len() - 1]));
             let history = draft.previous_text.iter().map(|previous| RecordChange {
                 time: updated.clone(),

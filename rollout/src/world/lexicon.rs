@@ -8,35 +8,30 @@ pub type Words = &'static [&'static str];
 
 /// First names of users and friends.
 pub const NAMES: Words = &[
-    "Anna", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jonas", "Karen", "Leo",
-    "Maria", "Noah", "Olga", "Paul", "Rita", "Simon", "Tina", "Victor", "Wendy", "Yusuf", "Zoe", "Adam",
-    "Bella", "Chris", "Diana", "Erik", "Fiona", "George",
+    "Anna", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jonas", "Karen", "Leo", "Maria",
+    "Noah", "Olga", "Paul", "Rita", "Simon", "Tina", "Victor", "Wendy", "Yusuf", "Zoe", "Adam", "Bella", "Chris",
+    "Diana", "Erik", "Fiona", "George",
 ];
 /// Names of dogs.
 pub const DOGS: Words = &[
-    "Biscuit", "Rex", "Luna", "Pepper", "Ziggy", "Bruno", "Daisy", "Rocky", "Coco", "Otis", "Pixel", "Nacho",
-    "Waffle", "Tofu", "Bandit", "Maple",
+    "Biscuit", "Rex", "Luna", "Pepper", "Ziggy", "Bruno", "Daisy", "Rocky", "Coco", "Otis", "Pixel", "Nacho", "Waffle",
+    "Tofu", "Bandit", "Maple",
 ];
 /// Brands of cars.
-pub const CARS: Words = &[
-    "Volvo", "Mazda", "Honda", "Toyota", "Fiat", "Skoda", "Tesla", "Subaru", "Kia", "Peugeot", "Renault",
-    "Jeep",
-];
+pub const CARS: Words =
+    &["Volvo", "Mazda", "Honda", "Toyota", "Fiat", "Skoda", "Tesla", "Subaru", "Kia", "Peugeot", "Renault", "Jeep"];
 /// Names of sisters; none of [`NAMES`].
 pub const SISTERS: Words = &[
-    "Clara", "Nadia", "Ingrid", "Helen", "Lucia", "Mona", "Petra", "Sofia", "Tara", "Vera", "Alma", "Greta",
-    "Julia", "Nora",
+    "Clara", "Nadia", "Ingrid", "Helen", "Lucia", "Mona", "Petra", "Sofia", "Tara", "Vera", "Alma", "Greta", "Julia",
+    "Nora",
 ];
 /// What people are allergic to.
 pub const ALLERGENS: Words = &[
-    "peanuts", "shrimp", "pollen", "gluten", "walnuts", "soy", "kiwi", "latex", "sesame", "celery",
-    "mustard", "wasps",
+    "peanuts", "shrimp", "pollen", "gluten", "walnuts", "soy", "kiwi", "latex", "sesame", "celery", "mustard", "wasps",
 ];
 /// Names of doctors.
-pub const DOCTORS: Words = &[
-    "Novak", "Meyer", "Lopez", "Tanaka", "Okafor", "Rossi", "Petrov", "Singh", "Larsen", "Dubois", "Costa",
-    "Weber",
-];
+pub const DOCTORS: Words =
+    &["Novak", "Meyer", "Lopez", "Tanaka", "Okafor", "Rossi", "Petrov", "Singh", "Larsen", "Dubois", "Costa", "Weber"];
 /// Subjects studied.
 pub const SUBJECTS: Words = &[
     "physics",
@@ -73,8 +68,8 @@ pub const JOBS: Words = &[
 ];
 /// Cities.
 pub const CITIES: Words = &[
-    "Oslo", "Lima", "Paris", "Tokyo", "Cairo", "Berlin", "Madrid", "Dublin", "Quito", "Prague", "Vienna",
-    "Athens", "Nairobi", "Seoul", "Lisbon", "Toronto", "Sydney", "Boston", "Denver", "Austin",
+    "Oslo", "Lima", "Paris", "Tokyo", "Cairo", "Berlin", "Madrid", "Dublin", "Quito", "Prague", "Vienna", "Athens",
+    "Nairobi", "Seoul", "Lisbon", "Toronto", "Sydney", "Boston", "Denver", "Austin",
 ];
 /// Gyms.
 pub const GYMS: Words = &[
@@ -90,44 +85,21 @@ pub const GYMS: Words = &[
     "Steelbar",
 ];
 /// Musical instruments.
-pub const INSTRUMENTS: Words = &[
-    "guitar", "violin", "piano", "flute", "cello", "clarinet", "trumpet", "harp", "banjo", "ukulele", "oboe",
-    "tuba",
-];
+pub const INSTRUMENTS: Words =
+    &["guitar", "violin", "piano", "flute", "cello", "clarinet", "trumpet", "harp", "banjo", "ukulele", "oboe", "tuba"];
 /// Ways to commute.
-pub const TRANSPORTS: Words = &[
-    "bus",
-    "tram",
-    "bike",
-    "ferry",
-    "subway",
-    "scooter",
-    "taxi",
-    "skateboard",
-];
+pub const TRANSPORTS: Words = &["bus", "tram", "bike", "ferry", "subway", "scooter", "taxi", "skateboard"];
 /// Devices that get ordered.
-pub const DEVICES: Words = &[
-    "laptop", "phone", "camera", "tablet", "printer", "headset", "monitor", "keyboard", "speaker", "drone",
-];
+pub const DEVICES: Words =
+    &["laptop", "phone", "camera", "tablet", "printer", "headset", "monitor", "keyboard", "speaker", "drone"];
 /// Brands of devices.
-pub const BRANDS: Words = &[
-    "Dell", "Nokia", "Sony", "Canon", "Lenovo", "Huawei", "Bosch", "Philips", "Sharp", "Garmin",
-];
+pub const BRANDS: Words =
+    &["Dell", "Nokia", "Sony", "Canon", "Lenovo", "Huawei", "Bosch", "Philips", "Sharp", "Garmin"];
 /// Shows that sell tickets.
-pub const SHOWS: Words = &[
-    "concert", "theater", "circus", "museum", "ballet", "zoo", "stadium", "aquarium",
-];
+pub const SHOWS: Words = &["concert", "theater", "circus", "museum", "ballet", "zoo", "stadium", "aquarium"];
 /// Occasions of a dinner.
-pub const OCCASIONS: Words = &[
-    "birthday",
-    "anniversary",
-    "farewell",
-    "graduation",
-    "reunion",
-    "wedding",
-    "Easter",
-    "retirement",
-];
+pub const OCCASIONS: Words =
+    &["birthday", "anniversary", "farewell", "graduation", "reunion", "wedding", "Easter", "retirement"];
 /// Dishes.
 pub const DISHES: Words = &[
     "lasagna",
@@ -148,10 +120,8 @@ pub const DISHES: Words = &[
     "gazpacho",
 ];
 /// Presents.
-pub const PRESENTS: Words = &[
-    "scarf", "vase", "mug", "puzzle", "lamp", "candle", "kite", "wallet", "necklace", "blanket", "clock",
-    "teapot",
-];
+pub const PRESENTS: Words =
+    &["scarf", "vase", "mug", "puzzle", "lamp", "candle", "kite", "wallet", "necklace", "blanket", "clock", "teapot"];
 /// Directions of a trend.
 pub const TRENDS: Words = &["rising", "falling", "steady"];
 /// Kinds of sport with a distance.
@@ -161,13 +131,9 @@ pub const WORK_FOCUSES: Words = &["hiring", "training", "budgets", "planning", "
 /// What somebody mostly does at home.
 pub const HOME_FOCUSES: Words = &["gardening", "painting", "sewing", "baking", "repairs", "pottery"];
 /// Kitchens of the world.
-pub const CUISINES: Words = &[
-    "Italian", "Mexican", "Japanese", "Indian", "Greek", "Korean", "French", "Spanish",
-];
+pub const CUISINES: Words = &["Italian", "Mexican", "Japanese", "Indian", "Greek", "Korean", "French", "Spanish"];
 /// Kinds of music.
-pub const MUSIC: Words = &[
-    "jazz", "rock", "folk", "opera", "techno", "metal", "soul", "salsa",
-];
+pub const MUSIC: Words = &["jazz", "rock", "folk", "opera", "techno", "metal", "soul", "salsa"];
 /// Drinks.
 pub const DRINKS: Words = &["tea", "coffee", "juice", "cocoa", "lemonade", "milk"];
 /// Kinds of books.
@@ -245,10 +211,7 @@ impl ValueType {
     /// The first value of this type in `text`.
     pub fn first_in(self, text: &str) -> Option<String> {
         phrases(text).find_map(|phrase| match self {
-            Self::Listed(list) => phrase
-                .iter()
-                .find(|word| list.contains(word))
-                .map(|word| (*word).to_owned()),
+            Self::Listed(list) => phrase.iter().find(|word| list.contains(word)).map(|word| (*word).to_owned()),
             Self::Date => first_pair(&phrase, is_date),
             Self::Price => first_pair(&phrase, is_price),
         })
@@ -256,10 +219,7 @@ impl ValueType {
 }
 
 fn first_pair(words: &[&str], matches: fn(&str, &str) -> bool) -> Option<String> {
-    words
-        .windows(2)
-        .find(|pair| matches(pair[0], pair[1]))
-        .map(|pair| pair.join(" "))
+    words.windows(2).find(|pair| matches(pair[0], pair[1])).map(|pair| pair.join(" "))
 }
 
 fn is_number(word: &str) -> bool {
@@ -276,14 +236,12 @@ fn is_price(first: &str, second: &str) -> bool {
 
 /// The words of a text without punctuation, in order.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 /// The words between one punctuation mark or line end and the next: a value never crosses one.
 fn phrases(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.split(|c: char| !c.is_alphanumeric() && c != ' ')
-        .map(|phrase| words(phrase).collect())
+    text.split(|c: char| !c.is_alphanumeric() && c != ' ').map(|phrase| words(phrase).collect())
 }
 
 /// True when the words of `value` stand next to each other in `text`, with nothing but spaces between them.
@@ -300,11 +258,8 @@ mod tests {
     #[test]
     fn lists_do_not_overlap() {
         let mut seen = BTreeSet::new();
-        for word in ANSWER_LISTS
-            .iter()
-            .copied()
-            .chain([NAMES, DEVICES, BRANDS, SHOWS, OCCASIONS, SPORTS, MONTHS])
-            .flatten()
+        for word in
+            ANSWER_LISTS.iter().copied().chain([NAMES, DEVICES, BRANDS, SHOWS, OCCASIONS, SPORTS, MONTHS]).flatten()
         {
             assert!(seen.insert(*word), "{word} is in two lists");
         }
@@ -316,18 +271,9 @@ mod tests {
         assert_eq!(ValueType::of("March 5"), Some(ValueType::Date));
         assert_eq!(ValueType::of("45 dollars"), Some(ValueType::Price));
         assert_eq!(ValueType::of("seven"), None);
-        assert_eq!(
-            ValueType::Date.first_in("Paid on 2024-03-01, then March 5."),
-            Some("March 5".into())
-        );
-        assert_eq!(
-            ValueType::Price.first_in("12 days, 45 dollars"),
-            Some("45 dollars".into())
-        );
-        assert_eq!(
-            ValueType::Listed(CITIES).first_in("from Lima to Oslo."),
-            Some("Lima".into())
-        );
+        assert_eq!(ValueType::Date.first_in("Paid on 2024-03-01, then March 5."), Some("March 5".into()));
+        assert_eq!(ValueType::Price.first_in("12 days, 45 dollars"), Some("45 dollars".into()));
+        assert_eq!(ValueType::Listed(CITIES).first_in("from Lima to Oslo."), Some("Lima".into()));
         assert_eq!(ValueType::Listed(CITIES).first_in("nowhere"), None);
     }
 

@@ -9,8 +9,8 @@ use super::lexicon::{self, UNKNOWN, ValueType};
 use super::{TRACK_FILES, query_words};
 use crate::chat::{ChatFormat, ChatMessage, Role, ToolCall};
 use crate::generate::{
-    AttemptKey, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling,
-    TokenBudget, TokenId, TurnEnd, TurnHandler,
+    AttemptKey, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget,
+    TokenId, TurnEnd, TurnHandler,
 };
 use crate::pyramid::PROFILE_NAME;
 use crate::question::Question;
@@ -37,11 +37,7 @@ pub struct MechanicalPolicy<'a> {
 impl<'a> MechanicalPolicy<'a> {
     /// `questions[i]` is the question of group `i` of [`Generate::generate`].
     pub fn new(format: &'a ChatFormat, questions: &'a [Question], enable_thinking: bool) -> Self {
-        Self {
-            format,
-            questions,
-            enable_thinking,
-        }
+        Self { format, questions, enable_thinking }
     }
 
     /// Runs one attempt to its end; the result counts appended and sampled tokens.
@@ -57,9 +53,7 @@ impl<'a> MechanicalPolicy<'a> {
         loop {
             let message = reader.next_turn();
             let ids = self.format.encode_turn(&message, self.enable_thinking)?;
-            let room = budget
-                .max_total_tokens
-                .saturating_sub(prompt.prompt_ids.len() + num_appended + num_sampled);
+            let room = budget.max_total_tokens.saturating_sub(prompt.prompt_ids.len() + num_appended + num_sampled);
             let turn = cut(ids, budget.max_turn_tokens, room);
             num_sampled += turn.token_ids.len();
             match handler.on_turn(key, turn) {
@@ -82,11 +76,7 @@ fn cut(mut token_ids: Vec<TokenId>, max_turn: usize, room: usize) -> SampledTurn
         true => TurnEnd::TurnLimit,
     };
     token_ids.truncate(limit);
-    SampledTurn {
-        logprobs: vec![0.0; token_ids.len()],
-        token_ids,
-        end,
-    }
+    SampledTurn { logprobs: vec![0.0; token_ids.len()], token_ids, end }
 }
 
 impl Generate for MechanicalPolicy<'_> {
@@ -101,9 +91,7 @@ impl Generate for MechanicalPolicy<'_> {
         let keys: Vec<AttemptKey> = groups
             .iter()
             .enumerate()
-            .flat_map(|(group, prompt)| {
-                (0..prompt.seeds.len()).map(move |attempt| AttemptKey { group, attempt })
-            })
+            .flat_map(|(group, prompt)| (0..prompt.seeds.len()).map(move |attempt| AttemptKey { group, attempt }))
             .collect();
         let policy = &*self;
         let counts: Vec<(usize, usize)> = keys
@@ -145,10 +133,7 @@ impl Place {
             Self::Conversations => ("search_conversations", "query", query()),
             Self::File(file) => ("read_file", "name", file.to_owned()),
         };
-        ToolCall {
-            name: name.to_owned(),
-            arguments: Map::from_iter([(key.to_owned(), Value::String(value))]),
-        }
+        ToolCall { name: name.to_owned(), arguments: Map::from_iter([(key.to_owned(), Value::String(value))]) }
     }
 
     /// What an answer says about where it comes from.
@@ -181,17 +166,8 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(question: &'a Question, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let calls = rng.random_bool(if question.needs_memory {
-            1.0 - P_GIVE_UP
-        } else {
-            P_USELESS_CALLS
-        });
-        Self {
-            question,
-            rng,
-            calls,
-            seen: vec![],
-        }
+        let calls = rng.random_bool(if question.needs_memory { 1.0 - P_GIVE_UP } else { P_USELESS_CALLS });
+        Self { question, rng, calls, seen: vec![] }
     }
 
     fn next_turn(&mut self) -> ChatMessage {
@@ -209,11 +185,8 @@ impl<'a> Reader<'a> {
     /// A place not looked at yet; the tracks together are as likely as each of the others.
     fn next_place(&mut self) -> Place {
         let mut open = vec![Place::Records, Place::Conversations, Place::File(PROFILE_NAME)];
-        let tracks: Vec<Place> = TRACK_FILES
-            .iter()
-            .map(|file| Place::File(file))
-            .filter(|place| self.is_open(*place))
-            .collect();
+        let tracks: Vec<Place> =
+            TRACK_FILES.iter().map(|file| Place::File(file)).filter(|place| self.is_open(*place)).collect();
         open.retain(|place| self.is_open(*place));
         open.extend(tracks.choose(&mut self.rng));
         *open.choose(&mut self.rng).unwrap_or(&Place::Records)
@@ -234,26 +207,18 @@ impl<'a> Reader<'a> {
         if !self.question.needs_memory {
             return (gold.to_owned(), "general knowledge");
         }
-        if let Some((place, _)) = self
-            .seen
-            .iter()
-            .find(|(place, text)| self.is_evidence(*place, text, gold))
-        {
+        if let Some((place, _)) = self.seen.iter().find(|(place, text)| self.is_evidence(*place, text, gold)) {
             return (gold.to_owned(), place.reason());
         }
-        let tempting = ValueType::of(gold).and_then(|kind| {
-            self.seen
-                .iter()
-                .find_map(|(place, text)| Some((kind.first_in(text)?, place.reason())))
-        });
+        let tempting = ValueType::of(gold)
+            .and_then(|kind| self.seen.iter().find_map(|(place, text)| Some((kind.first_in(text)?, place.reason()))));
         tempting.unwrap_or_else(|| (UNKNOWN.to_owned(), "no evidence"))
     }
 
     /// The evidence was shown and says the answer. A track shows the ids of its records.
     fn is_evidence(&self, place: Place, text: &str, gold: &str) -> bool {
         let is_shown = |id: &String| {
-            place == Place::File(PROFILE_NAME) && id == PROFILE_NAME
-                || lexicon::words(text).any(|word| word == id)
+            place == Place::File(PROFILE_NAME) && id == PROFILE_NAME || lexicon::words(text).any(|word| word == id)
         };
         lexicon::mentions(text, gold) && self.question.evidence.iter().any(is_shown)
     }
@@ -266,12 +231,7 @@ mod tests {
 
     fn question(category: &str) -> Question {
         let users = generate(1, 1);
-        users[0]
-            .questions
-            .iter()
-            .find(|question| question.category == category)
-            .expect("every kind is asked")
-            .clone()
+        users[0].questions.iter().find(|question| question.category == category).expect("every kind is asked").clone()
     }
 
     fn answer_after(question: &Question, place: Place, text: &str) -> String {
@@ -285,20 +245,12 @@ mod tests {
     fn reads_evidence_and_falls_for_other_values() {
         let question = question(category::UPDATED);
         let gold = &question.gold[0];
-        let Some(ValueType::Listed(list)) = ValueType::of(gold) else {
-            panic!("{gold} is in no list")
-        };
-        let other = list
-            .iter()
-            .find(|word| *word != gold)
-            .expect("lists have several words");
+        let Some(ValueType::Listed(list)) = ValueType::of(gold) else { panic!("{gold} is in no list") };
+        let other = list.iter().find(|word| *word != gold).expect("lists have several words");
         let id = &question.evidence[0];
         let shown = format!("{id} now {gold}, before {other}");
         assert_eq!(answer_after(&question, Place::Records, &shown), *gold);
-        assert_eq!(
-            answer_after(&question, Place::Records, &format!("x01 {other} and {gold}")),
-            *other
-        );
+        assert_eq!(answer_after(&question, Place::Records, &format!("x01 {other} and {gold}")), *other);
         assert_eq!(answer_after(&question, Place::Records, "nothing"), UNKNOWN);
     }
 
@@ -314,13 +266,7 @@ mod tests {
                 reader.seen.push((place, String::new()));
                 places.push(place);
             }
-            assert_eq!(
-                places
-                    .iter()
-                    .filter(|place| matches!(place, Place::File(_)))
-                    .count(),
-                4
-            );
+            assert_eq!(places.iter().filter(|place| matches!(place, Place::File(_))).count(), 4);
         }
     }
 
@@ -337,10 +283,7 @@ mod tests {
             }] += 1;
         }
         // 1000 each, standard deviation 27.
-        assert!(
-            counts.iter().all(|count| (860..1140).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (860..1140).contains(count)), "{counts:?}");
     }
 
     #[test]

@@ -45,16 +45,8 @@ pub mod category {
     /// A question that needs no memory.
     pub const NO_MEMORY: &str = "no_memory";
     /// All kinds.
-    pub const ALL: [&str; 8] = [
-        RECORD_FACT,
-        RAW_DETAIL,
-        UPDATED,
-        TREND,
-        PREFERENCE,
-        INSTRUCTION,
-        DISTRACTOR,
-        NO_MEMORY,
-    ];
+    pub const ALL: [&str; 8] =
+        [RECORD_FACT, RAW_DETAIL, UPDATED, TREND, PREFERENCE, INSTRUCTION, DISTRACTOR, NO_MEMORY];
 }
 
 /// One synthetic user.

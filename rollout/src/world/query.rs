@@ -85,9 +85,8 @@ const STOP_WORDS: &[&str] = &[
 /// The content words of a question, as they are written in it and in their order; the last words stay when there are too
 /// many. A question of stop words alone gives its last word.
 pub fn query_words(question: &str) -> Vec<&str> {
-    let mut content: Vec<&str> = words(question)
-        .filter(|word| !STOP_WORDS.contains(&word.to_lowercase().as_str()))
-        .collect();
+    let mut content: Vec<&str> =
+        words(question).filter(|word| !STOP_WORDS.contains(&word.to_lowercase().as_str())).collect();
     if content.is_empty() {
         content.extend(words(question).last());
     }

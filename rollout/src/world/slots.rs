@@ -30,24 +30,12 @@ pub const FACTS: &[FactSlot] = &[
         values: lexicon::DOGS,
         records: &["Has a dog called {v}.", "The dog at home is called {v}."],
         sources: &[
-            (
-                "{v} chewed my new shoes again, what a naughty puppy.",
-                "Puppies do that, hide the shoes.",
-            ),
-            (
-                "{v} barked at the mailman for an hour today.",
-                "The poor mailman must be used to it.",
-            ),
+            ("{v} chewed my new shoes again, what a naughty puppy.", "Puppies do that, hide the shoes."),
+            ("{v} barked at the mailman for an hour today.", "The poor mailman must be used to it."),
         ],
         decoys: &[
-            (
-                "My neighbor has a dog called {o} that never sleeps.",
-                "A dog called {o} next door sounds loud.",
-            ),
-            (
-                "In the park a dog called {o} stole my sandwich.",
-                "A dog called {o} with good taste, I see.",
-            ),
+            ("My neighbor has a dog called {o} that never sleeps.", "A dog called {o} next door sounds loud."),
+            ("In the park a dog called {o} stole my sandwich.", "A dog called {o} with good taste, I see."),
         ],
         questions: &[
             "What is my dog called?",
@@ -61,24 +49,12 @@ pub const FACTS: &[FactSlot] = &[
         values: lexicon::CARS,
         records: &["Drives a {v} car.", "Owns a {v} car."],
         sources: &[
-            (
-                "The {v} needs new tires again, the old ones squeak.",
-                "Fresh tires are worth the money.",
-            ),
-            (
-                "I washed the {v} by hand today and it shines.",
-                "A clean shine lifts the mood.",
-            ),
+            ("The {v} needs new tires again, the old ones squeak.", "Fresh tires are worth the money."),
+            ("I washed the {v} by hand today and it shines.", "A clean shine lifts the mood."),
         ],
         decoys: &[
-            (
-                "My boss drives a {o} car and took my spot.",
-                "Whoever drives a {o} car wants a big spot.",
-            ),
-            (
-                "I saw a {o} car of a pink brand, so odd.",
-                "A pink {o} car is rare for any brand.",
-            ),
+            ("My boss drives a {o} car and took my spot.", "Whoever drives a {o} car wants a big spot."),
+            ("I saw a {o} car of a pink brand, so odd.", "A pink {o} car is rare for any brand."),
         ],
         questions: &[
             "Which car do I drive?",
@@ -92,24 +68,12 @@ pub const FACTS: &[FactSlot] = &[
         values: lexicon::SISTERS,
         records: &["Has a sister called {v}.", "The name of the sister is {v}."],
         sources: &[
-            (
-                "{v} and I fought over toys as kids, now we laugh.",
-                "Growing up together leaves good stories.",
-            ),
-            (
-                "{v} still wears my old jacket from our parents' house.",
-                "Family clothes travel far.",
-            ),
+            ("{v} and I fought over toys as kids, now we laugh.", "Growing up together leaves good stories."),
+            ("{v} still wears my old jacket from our parents' house.", "Family clothes travel far."),
         ],
         decoys: &[
-            (
-                "{n} brought a sister called {o} to lunch.",
-                "Lunch with the sister called {o}, how nice.",
-            ),
-            (
-                "On tv a singer thanked a sister called {o}.",
-                "A sister called {o} must be proud.",
-            ),
+            ("{n} brought a sister called {o} to lunch.", "Lunch with the sister called {o}, how nice."),
+            ("On tv a singer thanked a sister called {o}.", "A sister called {o} must be proud."),
         ],
         questions: &[
             "What is my sister called?",
@@ -121,29 +85,14 @@ pub const FACTS: &[FactSlot] = &[
     },
     FactSlot {
         values: lexicon::ALLERGENS,
-        records: &[
-            "Has an allergy, is allergic to {v}.",
-            "Allergic to {v}, a strong allergy.",
-        ],
+        records: &["Has an allergy, is allergic to {v}.", "Allergic to {v}, a strong allergy."],
         sources: &[
-            (
-                "Too much {v} at lunch and my face was red.",
-                "Please take care and drink water.",
-            ),
-            (
-                "There was {v} around and my throat itched all night.",
-                "That sounds bad, stay away from it.",
-            ),
+            ("Too much {v} at lunch and my face was red.", "Please take care and drink water."),
+            ("There was {v} around and my throat itched all night.", "That sounds bad, stay away from it."),
         ],
         decoys: &[
-            (
-                "{n} is allergic to {o} and the allergy got worse.",
-                "An allergic friend with a {o} allergy needs care.",
-            ),
-            (
-                "My boss is allergic to {o}, a strange allergy.",
-                "Being allergic to {o} is a rare allergy.",
-            ),
+            ("{n} is allergic to {o} and the allergy got worse.", "An allergic friend with a {o} allergy needs care."),
+            ("My boss is allergic to {o}, a strange allergy.", "Being allergic to {o} is a rare allergy."),
         ],
         questions: &[
             "What am I allergic to?",
@@ -157,24 +106,12 @@ pub const FACTS: &[FactSlot] = &[
         values: lexicon::DOCTORS,
         records: &["The doctor of the family is {v}.", "Sees a doctor named {v}."],
         sources: &[
-            (
-                "{v} looked at my knee and told me to rest.",
-                "Then give the knee some rest.",
-            ),
-            (
-                "{v} gave me pills for the cough, they help.",
-                "Glad that the cough gets better.",
-            ),
+            ("{v} looked at my knee and told me to rest.", "Then give the knee some rest."),
+            ("{v} gave me pills for the cough, they help.", "Glad that the cough gets better."),
         ],
         decoys: &[
-            (
-                "On tv there was a doctor named {o} who sang.",
-                "A doctor named {o} who sings, how funny.",
-            ),
-            (
-                "{n} praised a doctor named {o} all evening.",
-                "The doctor {o} must be kind.",
-            ),
+            ("On tv there was a doctor named {o} who sang.", "A doctor named {o} who sings, how funny."),
+            ("{n} praised a doctor named {o} all evening.", "The doctor {o} must be kind."),
         ],
         questions: &[
             "Who is my doctor?",
@@ -186,29 +123,14 @@ pub const FACTS: &[FactSlot] = &[
     },
     FactSlot {
         values: lexicon::SUBJECTS,
-        records: &[
-            "Studied the subject {v} at university.",
-            "The subject studied at university was {v}.",
-        ],
+        records: &["Studied the subject {v} at university.", "The subject studied at university was {v}."],
         sources: &[
-            (
-                "My old {v} notes from campus fill a whole shelf.",
-                "Old notes are hard to throw away.",
-            ),
-            (
-                "I dreamed of my {v} exam again after all these years.",
-                "Exam dreams never quite stop.",
-            ),
+            ("My old {v} notes from campus fill a whole shelf.", "Old notes are hard to throw away."),
+            ("I dreamed of my {v} exam again after all these years.", "Exam dreams never quite stop."),
         ],
         decoys: &[
-            (
-                "{n} studied {o} at a university abroad.",
-                "To study {o} at a university abroad takes courage.",
-            ),
-            (
-                "My cousin will study {o} as a subject at university.",
-                "The subject {o} at university is hard.",
-            ),
+            ("{n} studied {o} at a university abroad.", "To study {o} at a university abroad takes courage."),
+            ("My cousin will study {o} as a subject at university.", "The subject {o} at university is hard."),
         ],
         questions: &[
             "What did I study at university?",
@@ -241,24 +163,12 @@ pub const UPDATES: &[UpdateSlot] = &[
         values: lexicon::JOBS,
         records: &["Works as {v}, the current job.", "The current job is {v}."],
         old: &[
-            (
-                "I work as a {o} and the job keeps me busy.",
-                "A job as {o} is busy work.",
-            ),
-            (
-                "My job as {o} is hard work but fun.",
-                "Fun in the job makes the work light.",
-            ),
+            ("I work as a {o} and the job keeps me busy.", "A job as {o} is busy work."),
+            ("My job as {o} is hard work but fun.", "Fun in the job makes the work light."),
         ],
         new: &[
-            (
-                "My first month as a {v} is over, I am happy.",
-                "Congratulations, the start is the hardest.",
-            ),
-            (
-                "They trust me as a {v} already, what a change.",
-                "That trust is well earned.",
-            ),
+            ("My first month as a {v} is over, I am happy.", "Congratulations, the start is the hardest."),
+            ("They trust me as a {v} already, what a change.", "That trust is well earned."),
         ],
         questions: &[
             "What is my job now?",
@@ -272,24 +182,12 @@ pub const UPDATES: &[UpdateSlot] = &[
         values: lexicon::CITIES,
         records: &["Lives in the city of {v} now.", "The city to live in is {v} now."],
         old: &[
-            (
-                "I live in {o}, the city is loud but fun.",
-                "To live in a loud city has its charm.",
-            ),
-            (
-                "The city of {o}, where I live, is full of bridges.",
-                "A city with bridges, a place to live.",
-            ),
+            ("I live in {o}, the city is loud but fun.", "To live in a loud city has its charm."),
+            ("The city of {o}, where I live, is full of bridges.", "A city with bridges, a place to live."),
         ],
         new: &[
-            (
-                "All boxes are unpacked and {v} feels right already.",
-                "Enjoy the new place and the new streets.",
-            ),
-            (
-                "My first walk through {v} with my own keys, wow.",
-                "A fine start in a new place.",
-            ),
+            ("All boxes are unpacked and {v} feels right already.", "Enjoy the new place and the new streets."),
+            ("My first walk through {v} with my own keys, wow.", "A fine start in a new place."),
         ],
         questions: &[
             "In which city do I live now?",
@@ -303,20 +201,11 @@ pub const UPDATES: &[UpdateSlot] = &[
         values: lexicon::GYMS,
         records: &["Goes to the gym {v} now.", "The gym is {v} now."],
         old: &[
-            (
-                "My gym is {o}, I go twice a week.",
-                "A gym twice a week is great.",
-            ),
-            (
-                "I joined the gym {o} with a friend.",
-                "A gym with a friend is more fun.",
-            ),
+            ("My gym is {o}, I go twice a week.", "A gym twice a week is great."),
+            ("I joined the gym {o} with a friend.", "A gym with a friend is more fun."),
         ],
         new: &[
-            (
-                "I signed the papers at {v}, their weights are new.",
-                "New weights, new energy.",
-            ),
+            ("I signed the papers at {v}, their weights are new.", "New weights, new energy."),
             ("The sauna at {v} is so much better.", "A good sauna is a treat."),
         ],
         questions: &[
@@ -329,29 +218,14 @@ pub const UPDATES: &[UpdateSlot] = &[
     },
     UpdateSlot {
         values: lexicon::INSTRUMENTS,
-        records: &[
-            "Plays the {v} as instrument now.",
-            "The instrument to play is the {v} now.",
-        ],
+        records: &["Plays the {v} as instrument now.", "The instrument to play is the {v} now."],
         old: &[
-            (
-                "The instrument that I play is the {o}.",
-                "To play an instrument is good for you.",
-            ),
-            (
-                "I play the {o}, my instrument since school.",
-                "To play an instrument since school is rare.",
-            ),
+            ("The instrument that I play is the {o}.", "To play an instrument is good for you."),
+            ("I play the {o}, my instrument since school.", "To play an instrument since school is rare."),
         ],
         new: &[
-            (
-                "I sold the old thing, my {v} has a warm sound.",
-                "A warm sound is what counts.",
-            ),
-            (
-                "My fingers hurt after an hour with the {v}.",
-                "Fingers need time to get used to it.",
-            ),
+            ("I sold the old thing, my {v} has a warm sound.", "A warm sound is what counts."),
+            ("My fingers hurt after an hour with the {v}.", "Fingers need time to get used to it."),
         ],
         questions: &[
             "Which instrument do I play now?",
@@ -365,20 +239,11 @@ pub const UPDATES: &[UpdateSlot] = &[
         values: lexicon::TRANSPORTS,
         records: &["Commutes by {v} now.", "The commute is by {v} now."],
         old: &[
-            (
-                "My commute is by {o}, it takes half an hour.",
-                "Half an hour of commute is fine.",
-            ),
-            (
-                "I commute by {o} and read on the way.",
-                "Reading makes a commute short.",
-            ),
+            ("My commute is by {o}, it takes half an hour.", "Half an hour of commute is fine."),
+            ("I commute by {o} and read on the way.", "Reading makes a commute short."),
         ],
         new: &[
-            (
-                "I came by {v} today and was early for once.",
-                "Being early feels good.",
-            ),
+            ("I came by {v} today and was early for once.", "Being early feels good."),
             ("The {v} saves me so much time each day.", "Saved time is a gift."),
         ],
         questions: &[
@@ -423,20 +288,11 @@ pub const ARRIVAL: DetailSlot = DetailSlot {
     values: DetailValue::Date,
     records: &["Bought a {b} {x} on {o}.", "Owns a {b} {x}, bought on {o}."],
     plans: &[
-        (
-            "I pre-ordered a {b} {x} on {o}, hard to wait.",
-            "Waiting for a {x} can be long.",
-        ),
-        (
-            "I paid for a {b} {x} on {o}, a pre-order.",
-            "A pre-order of a {x} needs patience.",
-        ),
+        ("I pre-ordered a {b} {x} on {o}, hard to wait.", "Waiting for a {x} can be long."),
+        ("I paid for a {b} {x} on {o}, a pre-order.", "A pre-order of a {x} needs patience."),
     ],
     outcomes: &[
-        (
-            "Guess what, the {x} arrived on {v} and works fine.",
-            "Great that the {x} works fine.",
-        ),
+        ("Guess what, the {x} arrived on {v} and works fine.", "Great that the {x} works fine."),
         ("The {x} arrived on {v} in a huge box.", "A huge box for one {x}."),
     ],
     questions: &[
@@ -453,29 +309,14 @@ pub const DETAILS: &[DetailSlot] = &[
     DetailSlot {
         topics: lexicon::SHOWS,
         values: DetailValue::Price,
-        records: &[
-            "Planned {o} for a {x} ticket.",
-            "The plan was {o} for a {x} ticket.",
-        ],
+        records: &["Planned {o} for a {x} ticket.", "The plan was {o} for a {x} ticket."],
         plans: &[
-            (
-                "I set aside {o} for a {x} ticket next week.",
-                "Enjoy the {x} next week.",
-            ),
-            (
-                "A {x} ticket for {o} would be fine with me.",
-                "A {x} is worth it.",
-            ),
+            ("I set aside {o} for a {x} ticket next week.", "Enjoy the {x} next week."),
+            ("A {x} ticket for {o} would be fine with me.", "A {x} is worth it."),
         ],
         outcomes: &[
-            (
-                "The {x} ticket cost me {v} at the door.",
-                "A {x} ticket at the door is never cheap.",
-            ),
-            (
-                "That {x} ticket really cost {v}, can you believe it.",
-                "The cost of a {x} ticket varies.",
-            ),
+            ("The {x} ticket cost me {v} at the door.", "A {x} ticket at the door is never cheap."),
+            ("That {x} ticket really cost {v}, can you believe it.", "The cost of a {x} ticket varies."),
         ],
         questions: &[
             "How much did my {x} ticket cost?",
@@ -488,29 +329,14 @@ pub const DETAILS: &[DetailSlot] = &[
     DetailSlot {
         topics: lexicon::OCCASIONS,
         values: DetailValue::Word(lexicon::DISHES),
-        records: &[
-            "Planned {o} for the {x} dinner.",
-            "The {x} dinner was planned with {o}.",
-        ],
+        records: &["Planned {o} for the {x} dinner.", "The {x} dinner was planned with {o}."],
         plans: &[
-            (
-                "I want to make {o} for the {x} dinner.",
-                "The {x} dinner will be lovely.",
-            ),
-            (
-                "My idea for the {x} dinner is {o}.",
-                "A good idea for a {x} dinner.",
-            ),
+            ("I want to make {o} for the {x} dinner.", "The {x} dinner will be lovely."),
+            ("My idea for the {x} dinner is {o}.", "A good idea for a {x} dinner."),
         ],
         outcomes: &[
-            (
-                "We ate {v} at the {x} dinner, the oven broke.",
-                "You ate well at the {x} dinner anyway.",
-            ),
-            (
-                "At the {x} dinner everybody ate {v} with a smile.",
-                "They ate and smiled, a good {x} dinner.",
-            ),
+            ("We ate {v} at the {x} dinner, the oven broke.", "You ate well at the {x} dinner anyway."),
+            ("At the {x} dinner everybody ate {v} with a smile.", "They ate and smiled, a good {x} dinner."),
         ],
         questions: &[
             "What did we eat at the {x} dinner?",
@@ -523,29 +349,14 @@ pub const DETAILS: &[DetailSlot] = &[
     DetailSlot {
         topics: &[],
         values: DetailValue::Word(lexicon::PRESENTS),
-        records: &[
-            "Planned a {o} as present for {n}.",
-            "A {o} was the planned present for {n}.",
-        ],
+        records: &["Planned a {o} as present for {n}.", "A {o} was the planned present for {n}."],
         plans: &[
-            (
-                "I want to get a {o} as present for {n}.",
-                "A present for {n} is a kind idea.",
-            ),
-            (
-                "A {o} would be a good present for {n}.",
-                "Any present will please {n}.",
-            ),
+            ("I want to get a {o} as present for {n}.", "A present for {n} is a kind idea."),
+            ("A {o} would be a good present for {n}.", "Any present will please {n}."),
         ],
         outcomes: &[
-            (
-                "I gave {n} a {v} as present, the shop had no choice.",
-                "I hope {n} liked the present that you gave.",
-            ),
-            (
-                "The present that I gave {n} was a {v}.",
-                "You gave {n} a present from the heart.",
-            ),
+            ("I gave {n} a {v} as present, the shop had no choice.", "I hope {n} liked the present that you gave."),
+            ("The present that I gave {n} was a {v}.", "You gave {n} a present from the heart."),
         ],
         questions: &[
             "Which present did I give {n}?",

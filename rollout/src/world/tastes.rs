@@ -28,70 +28,14 @@ pub struct Taste {
 pub const TASTES: &[Taste] = &[
     Taste {
         values: &[
-            (
-                "Italian",
-                event(
-                    "Made risotto on a Sunday.",
-                    "I made risotto for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "Mexican",
-                event(
-                    "Made tacos on a Sunday.",
-                    "I made tacos for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "Japanese",
-                event(
-                    "Made sushi on a Sunday.",
-                    "I made sushi for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "Indian",
-                event(
-                    "Made samosas on a Sunday.",
-                    "I made samosas for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "Greek",
-                event(
-                    "Made moussaka on a Sunday.",
-                    "I made moussaka for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "Korean",
-                event(
-                    "Made bibimbap on a Sunday.",
-                    "I made bibimbap for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "French",
-                event(
-                    "Made quiche on a Sunday.",
-                    "I made quiche for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
-            (
-                "Spanish",
-                event(
-                    "Made paella on a Sunday.",
-                    "I made paella for myself.",
-                    "Sounds tasty.",
-                ),
-            ),
+            ("Italian", event("Made risotto on a Sunday.", "I made risotto for myself.", "Sounds tasty.")),
+            ("Mexican", event("Made tacos on a Sunday.", "I made tacos for myself.", "Sounds tasty.")),
+            ("Japanese", event("Made sushi on a Sunday.", "I made sushi for myself.", "Sounds tasty.")),
+            ("Indian", event("Made samosas on a Sunday.", "I made samosas for myself.", "Sounds tasty.")),
+            ("Greek", event("Made moussaka on a Sunday.", "I made moussaka for myself.", "Sounds tasty.")),
+            ("Korean", event("Made bibimbap on a Sunday.", "I made bibimbap for myself.", "Sounds tasty.")),
+            ("French", event("Made quiche on a Sunday.", "I made quiche for myself.", "Sounds tasty.")),
+            ("Spanish", event("Made paella on a Sunday.", "I made paella for myself.", "Sounds tasty.")),
         ],
         track: "home.md",
         profile: "Favorite food is {v}.",
@@ -101,11 +45,7 @@ pub const TASTES: &[Taste] = &[
             "What food do I love in general?",
             "Tell me my favorite food.",
         ],
-        one_off: event(
-            "Tried {v} food at a party.",
-            "The {v} food at the party was good.",
-            "Parties have good food.",
-        ),
+        one_off: event("Tried {v} food at a party.", "The {v} food at the party was good.", "Parties have good food."),
         instruction: event(
             "Always book {v} food for guests.",
             "Please remember, only {v} places when we have company.",
@@ -122,68 +62,18 @@ pub const TASTES: &[Taste] = &[
         values: &[
             (
                 "jazz",
-                event(
-                    "Went to a saxophone night.",
-                    "I stayed at the saxophone night until two.",
-                    "What a night.",
-                ),
+                event("Went to a saxophone night.", "I stayed at the saxophone night until two.", "What a night."),
             ),
-            (
-                "rock",
-                event(
-                    "Went to a loud band night.",
-                    "The loud band shook the whole hall.",
-                    "Mind your ears.",
-                ),
-            ),
-            (
-                "folk",
-                event(
-                    "Went to a fiddle evening.",
-                    "I clapped along at the fiddle evening.",
-                    "A cosy evening.",
-                ),
-            ),
-            (
-                "opera",
-                event(
-                    "Went to an aria evening.",
-                    "I cried at the aria evening.",
-                    "Tears are fine there.",
-                ),
-            ),
-            (
-                "techno",
-                event(
-                    "Went to a warehouse rave.",
-                    "I danced at a warehouse rave till dawn.",
-                    "Sleep well.",
-                ),
-            ),
+            ("rock", event("Went to a loud band night.", "The loud band shook the whole hall.", "Mind your ears.")),
+            ("folk", event("Went to a fiddle evening.", "I clapped along at the fiddle evening.", "A cosy evening.")),
+            ("opera", event("Went to an aria evening.", "I cried at the aria evening.", "Tears are fine there.")),
+            ("techno", event("Went to a warehouse rave.", "I danced at a warehouse rave till dawn.", "Sleep well.")),
             (
                 "metal",
-                event(
-                    "Went to a headbanging night.",
-                    "My neck hurts after the headbanging night.",
-                    "Poor neck.",
-                ),
+                event("Went to a headbanging night.", "My neck hurts after the headbanging night.", "Poor neck."),
             ),
-            (
-                "soul",
-                event(
-                    "Went to a gospel evening.",
-                    "I sang along at the gospel evening.",
-                    "Singing heals.",
-                ),
-            ),
-            (
-                "salsa",
-                event(
-                    "Went to a dance night.",
-                    "I danced with strangers at the dance night.",
-                    "How lively.",
-                ),
-            ),
+            ("soul", event("Went to a gospel evening.", "I sang along at the gospel evening.", "Singing heals.")),
+            ("salsa", event("Went to a dance night.", "I danced with strangers at the dance night.", "How lively.")),
         ],
         track: "work.md",
         profile: "Favorite music is {v}.",
@@ -212,54 +102,12 @@ pub const TASTES: &[Taste] = &[
     },
     Taste {
         values: &[
-            (
-                "tea",
-                event(
-                    "Had a cup of oolong after lunch.",
-                    "A cup of oolong saved my day.",
-                    "Small things help.",
-                ),
-            ),
-            (
-                "coffee",
-                event(
-                    "Had an espresso after lunch.",
-                    "An espresso saved my day.",
-                    "Small things help.",
-                ),
-            ),
-            (
-                "juice",
-                event(
-                    "Had a glass of squeezed fruit.",
-                    "A glass of squeezed fruit saved my day.",
-                    "So fresh.",
-                ),
-            ),
-            (
-                "cocoa",
-                event(
-                    "Had a cup with marshmallows.",
-                    "A cup with marshmallows saved my day.",
-                    "So sweet.",
-                ),
-            ),
-            (
-                "lemonade",
-                event(
-                    "Had a fizzy citrus glass.",
-                    "A fizzy citrus glass saved my day.",
-                    "So fresh.",
-                ),
-            ),
-            (
-                "milk",
-                event(
-                    "Had a white foamy glass.",
-                    "A white foamy glass saved my day.",
-                    "So creamy.",
-                ),
-            ),
+            ("tea", event("Had a cup of oolong after lunch.", "A cup of oolong saved my day.", "Small things help.")),
+            ("coffee", event("Had an espresso after lunch.", "An espresso saved my day.", "Small things help.")),
+            ("juice", event("Had a glass of squeezed fruit.", "A glass of squeezed fruit saved my day.", "So fresh.")),
+            ("cocoa", event("Had a cup with marshmallows.", "A cup with marshmallows saved my day.", "So sweet.")),
+            ("lemonade", event("Had a fizzy citrus glass.", "A fizzy citrus glass saved my day.", "So fresh.")),
+            ("milk", event("Had a white foamy glass.", "A white foamy glass saved my day.", "So creamy.")),
         ],
         track: "work.md",
         profile: "Favorite drink is {v}.",
@@ -288,54 +136,15 @@ pub const TASTES: &[Taste] = &[
     },
     Taste {
         values: &[
-            (
-                "crime",
-                event(
-                    "Finished a detective novel.",
-                    "I finished a detective novel in bed.",
-                    "Who did it?",
-                ),
-            ),
-            (
-                "poetry",
-                event(
-                    "Read rhymes before sleep.",
-                    "I read rhymes before sleep.",
-                    "Rhymes bring sleep.",
-                ),
-            ),
-            (
-                "fantasy",
-                event(
-                    "Finished a dragon saga.",
-                    "I finished a dragon saga in bed.",
-                    "Long live dragons.",
-                ),
-            ),
-            (
-                "romance",
-                event(
-                    "Read a love novel in bed.",
-                    "I read a love novel in one go.",
-                    "Love always wins.",
-                ),
-            ),
+            ("crime", event("Finished a detective novel.", "I finished a detective novel in bed.", "Who did it?")),
+            ("poetry", event("Read rhymes before sleep.", "I read rhymes before sleep.", "Rhymes bring sleep.")),
+            ("fantasy", event("Finished a dragon saga.", "I finished a dragon saga in bed.", "Long live dragons.")),
+            ("romance", event("Read a love novel in bed.", "I read a love novel in one go.", "Love always wins.")),
             (
                 "comics",
-                event(
-                    "Bought a superhero issue.",
-                    "I got a superhero issue, so colorful.",
-                    "Pow, as they say.",
-                ),
+                event("Bought a superhero issue.", "I got a superhero issue, so colorful.", "Pow, as they say."),
             ),
-            (
-                "science",
-                event(
-                    "Read about stars and atoms.",
-                    "I read about stars and atoms.",
-                    "Big and small things.",
-                ),
-            ),
+            ("science", event("Read about stars and atoms.", "I read about stars and atoms.", "Big and small things.")),
         ],
         track: "home.md",
         profile: "Favorite books are {v}.",
@@ -364,37 +173,15 @@ pub const TASTES: &[Taste] = &[
     },
     Taste {
         values: &[
-            (
-                "winter",
-                event(
-                    "Built a snowman with friends.",
-                    "We built a snowman with a hat.",
-                    "Snowmen need hats.",
-                ),
-            ),
-            (
-                "summer",
-                event(
-                    "Went surfing at the beach.",
-                    "I fell off the board all day.",
-                    "The beach is soft.",
-                ),
-            ),
+            ("winter", event("Built a snowman with friends.", "We built a snowman with a hat.", "Snowmen need hats.")),
+            ("summer", event("Went surfing at the beach.", "I fell off the board all day.", "The beach is soft.")),
             (
                 "spring",
-                event(
-                    "Photographed cherry blossoms.",
-                    "I took photos of cherry blossoms.",
-                    "They fall so fast.",
-                ),
+                event("Photographed cherry blossoms.", "I took photos of cherry blossoms.", "They fall so fast."),
             ),
             (
                 "autumn",
-                event(
-                    "Raked leaves with friends.",
-                    "We raked leaves into a big pile.",
-                    "And jumped in, I hope.",
-                ),
+                event("Raked leaves with friends.", "We raked leaves into a big pile.", "And jumped in, I hope."),
             ),
         ],
         track: "fitness.md",

@@ -8,59 +8,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn by_category<'a>(user: &'a SampleUser, category: &str) -> Vec<&'a Question> {
-    user.questions
-        .iter()
-        .filter(|question| question.category == category)
-        .collect()
+    user.questions.iter().filter(|question| question.category == category).collect()
 }
 
 #[test]
 fn provenance_is_complete() {
     for user in generate(1, 20) {
-        let messages: BTreeSet<_> = user
-            .pyramid
-            .messages
-            .iter()
-            .map(|message| message.id.as_str())
-            .collect();
-        let records: BTreeSet<_> = user
-            .pyramid
-            .records
-            .iter()
-            .map(|record| record.id.as_str())
-            .collect();
-        let tracks: BTreeSet<_> = user
-            .pyramid
-            .tracks
-            .iter()
-            .map(|track| track.name.as_str())
-            .collect();
-        assert_eq!(
-            (messages.len(), records.len()),
-            (user.pyramid.messages.len(), user.pyramid.records.len())
-        );
+        let messages: BTreeSet<_> = user.pyramid.messages.iter().map(|message| message.id.as_str()).collect();
+        let records: BTreeSet<_> = user.pyramid.records.iter().map(|record| record.id.as_str()).collect();
+        let tracks: BTreeSet<_> = user.pyramid.tracks.iter().map(|track| track.name.as_str()).collect();
+        assert_eq!((messages.len(), records.len()), (user.pyramid.messages.len(), user.pyramid.records.len()));
         for record in &user.pyramid.records {
-            assert!(
-                !record.sources.is_empty() && record.sources.iter().all(|id| messages.contains(id.as_str()))
-            );
+            assert!(!record.sources.is_empty() && record.sources.iter().all(|id| messages.contains(id.as_str())));
             assert!(record.created <= record.updated, "{record:?}");
         }
         for track in &user.pyramid.tracks {
-            assert!(
-                !track.evidence.is_empty() && track.evidence.iter().all(|id| records.contains(id.as_str()))
-            );
+            assert!(!track.evidence.is_empty() && track.evidence.iter().all(|id| records.contains(id.as_str())));
         }
-        assert_eq!(
-            user.pyramid.profile.evidence,
-            tracks.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()
-        );
+        assert_eq!(user.pyramid.profile.evidence, tracks.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         for question in &user.questions {
             assert_eq!(question.needs_memory, !question.evidence.is_empty());
             for id in question.evidence.iter().map(String::as_str) {
-                let known = messages.contains(id)
-                    || records.contains(id)
-                    || tracks.contains(id)
-                    || id == PROFILE_NAME;
+                let known = messages.contains(id) || records.contains(id) || tracks.contains(id) || id == PROFILE_NAME;
                 assert!(known, "{}: {id}", question.id);
             }
         }
@@ -70,30 +39,12 @@ fn provenance_is_complete() {
 #[test]
 fn sizes_stay_small() {
     for user in generate(2, 50) {
-        assert!(
-            (50..=80).contains(&user.pyramid.messages.len()),
-            "{} messages",
-            user.pyramid.messages.len()
-        );
-        assert!(
-            (14..=20).contains(&user.pyramid.records.len()),
-            "{} records",
-            user.pyramid.records.len()
-        );
+        assert!((50..=80).contains(&user.pyramid.messages.len()), "{} messages", user.pyramid.messages.len());
+        assert!((14..=20).contains(&user.pyramid.records.len()), "{} records", user.pyramid.records.len());
         assert_eq!(user.questions.len(), 14);
         assert!(lexicon::words(&user.pyramid.profile.text).count() <= 60);
-        assert!(
-            user.pyramid
-                .tracks
-                .iter()
-                .all(|track| lexicon::words(&track.narrative).count() <= 40)
-        );
-        let times: Vec<_> = user
-            .pyramid
-            .messages
-            .iter()
-            .map(|message| &message.time)
-            .collect();
+        assert!(user.pyramid.tracks.iter().all(|track| lexicon::words(&track.narrative).count() <= 40));
+        let times: Vec<_> = user.pyramid.messages.iter().map(|message| &message.time).collect();
         assert!(times.is_sorted());
     }
 }
@@ -114,20 +65,12 @@ fn seed_decides() {
 #[test]
 fn kinds_are_balanced() {
     for user in generate(5, 10) {
-        let counts: BTreeMap<&str, usize> = category::ALL
-            .iter()
-            .map(|kind| (*kind, by_category(&user, kind).len()))
-            .collect();
+        let counts: BTreeMap<&str, usize> =
+            category::ALL.iter().map(|kind| (*kind, by_category(&user, kind).len())).collect();
         assert_eq!(counts.values().sum::<usize>(), user.questions.len());
-        let records =
-            counts[category::RECORD_FACT] + counts[category::UPDATED] + counts[category::INSTRUCTION];
+        let records = counts[category::RECORD_FACT] + counts[category::UPDATED] + counts[category::INSTRUCTION];
         let profile = counts[category::PREFERENCE] + counts[category::DISTRACTOR];
-        for share in [
-            records,
-            profile,
-            counts[category::RAW_DETAIL],
-            counts[category::TREND],
-        ] {
+        for share in [records, profile, counts[category::RAW_DETAIL], counts[category::TREND]] {
             assert!(share * 100 <= user.questions.len() * 45, "{counts:?}");
         }
         assert!(counts.values().all(|count| *count > 0));
@@ -138,48 +81,23 @@ fn kinds_are_balanced() {
 #[test]
 fn answers_lie_on_one_level() {
     for user in generate(6, 50) {
-        let records: Vec<&str> = user
-            .pyramid
-            .records
-            .iter()
-            .map(|record| record.text.as_str())
-            .collect();
-        let messages: Vec<&str> = user
-            .pyramid
-            .messages
-            .iter()
-            .map(|message| message.content.as_str())
-            .collect();
-        let tracks: Vec<String> = user
-            .pyramid
-            .tracks
-            .iter()
-            .map(|track| format!("{} {}", track.summary, track.narrative))
-            .collect();
+        let records: Vec<&str> = user.pyramid.records.iter().map(|record| record.text.as_str()).collect();
+        let messages: Vec<&str> = user.pyramid.messages.iter().map(|message| message.content.as_str()).collect();
+        let tracks: Vec<String> =
+            user.pyramid.tracks.iter().map(|track| format!("{} {}", track.summary, track.narrative)).collect();
         for question in &user.questions {
             let gold = question.gold[0].as_str();
             let names = |texts: &[&str]| texts.iter().any(|text| lexicon::mentions(text, gold));
             let tracks: Vec<&str> = tracks.iter().map(String::as_str).collect();
-            let found = [
-                names(&messages),
-                names(&records),
-                names(&tracks),
-                names(&[&user.pyramid.profile.text]),
-            ];
+            let found = [names(&messages), names(&records), names(&tracks), names(&[&user.pyramid.profile.text])];
             let expected = match question.category.as_str() {
-                category::RECORD_FACT | category::UPDATED | category::INSTRUCTION => {
-                    [true, true, false, false]
-                }
+                category::RECORD_FACT | category::UPDATED | category::INSTRUCTION => [true, true, false, false],
                 category::RAW_DETAIL => [true, false, false, false],
                 category::TREND => [false, false, true, false],
                 category::PREFERENCE | category::DISTRACTOR => [false, false, false, true],
                 _ => continue,
             };
-            assert_eq!(
-                found, expected,
-                "{} {} {gold}",
-                question.category, question.question
-            );
+            assert_eq!(found, expected, "{} {} {gold}", question.category, question.question);
         }
     }
 }
@@ -193,12 +111,7 @@ fn every_user_has_the_order_and_arrival_trap() {
             .find(|question| question.question.contains("arrive"))
             .expect("an arrival question");
         let date = lexicon::ValueType::Date;
-        let wrong: Vec<_> = user
-            .pyramid
-            .records
-            .iter()
-            .filter_map(|record| date.first_in(&record.text))
-            .collect();
+        let wrong: Vec<_> = user.pyramid.records.iter().filter_map(|record| date.first_in(&record.text)).collect();
         assert_eq!(wrong.len(), 1);
         assert_ne!(wrong[0], arrival.gold[0]);
     }
@@ -209,24 +122,13 @@ fn overrides_and_distractors_conflict_with_the_profile() {
     for user in generate(8, 20) {
         let instruction = by_category(&user, category::INSTRUCTION)[0];
         let kind = lexicon::ValueType::of(&instruction.gold[0]).expect("a listed value");
-        let preferred = kind
-            .first_in(&user.pyramid.profile.text)
-            .expect("the profile names the domain");
+        let preferred = kind.first_in(&user.pyramid.profile.text).expect("the profile names the domain");
         assert_ne!(preferred, instruction.gold[0]);
-        assert!(
-            user.pyramid
-                .records
-                .iter()
-                .any(|record| record.kind == RecordKind::Instruction)
-        );
+        assert!(user.pyramid.records.iter().any(|record| record.kind == RecordKind::Instruction));
         let distractor = by_category(&user, category::DISTRACTOR)[0];
         let kind = lexicon::ValueType::of(&distractor.gold[0]).expect("a listed value");
-        let tempting = user
-            .pyramid
-            .records
-            .iter()
-            .find_map(|record| kind.first_in(&record.text))
-            .expect("a one-off event");
+        let tempting =
+            user.pyramid.records.iter().find_map(|record| kind.first_in(&record.text)).expect("a one-off event");
         assert_ne!(tempting, distractor.gold[0]);
     }
 }
@@ -237,24 +139,12 @@ fn written_world_reads_back() {
     let users = generate(9, 2);
     write(dir.path(), &users).expect("written");
     let text = fs_err::read_to_string(dir.path().join("questions.jsonl")).expect("read");
-    let read: Vec<Question> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("a question"))
-        .collect();
-    assert_eq!(
-        read,
-        users
-            .iter()
-            .flat_map(|user| user.questions.clone())
-            .collect::<Vec<_>>()
-    );
+    let read: Vec<Question> = text.lines().map(|line| serde_json::from_str(line).expect("a question")).collect();
+    assert_eq!(read, users.iter().flat_map(|user| user.questions.clone()).collect::<Vec<_>>());
     let pyramid = Pyramid::load(&dir.path().join("pyramids/u001"), &embedder()).expect("a sound pyramid");
     assert_eq!(*pyramid.data(), users[1].pyramid);
     write(dir.path(), &users).expect("the same world again");
-    assert!(
-        write(dir.path(), &generate(10, 2)).is_err(),
-        "another world must not overwrite conversations"
-    );
+    assert!(write(dir.path(), &generate(10, 2)).is_err(), "another world must not overwrite conversations");
 }
 
 fn embedder() -> Arc<dyn Embed> {
@@ -270,10 +160,7 @@ fn observations(pyramid: &Pyramid, question: &Question) -> Vec<(String, String)>
     }
     for file in TRACK_FILES.into_iter().chain([PROFILE_NAME]) {
         let arguments = serde_json::json!({ "name": file });
-        shown.push((
-            file.to_owned(),
-            tools::call(pyramid, "read_file", &arguments).observation,
-        ));
+        shown.push((file.to_owned(), tools::call(pyramid, "read_file", &arguments).observation));
     }
     shown
 }
@@ -284,11 +171,7 @@ fn right_place(user: &SampleUser, question: &Question) -> String {
         category::RAW_DETAIL => "search_conversations".to_owned(),
         category::PREFERENCE | category::DISTRACTOR => PROFILE_NAME.to_owned(),
         category::TREND => {
-            let track = user
-                .pyramid
-                .tracks
-                .iter()
-                .find(|track| track.evidence.contains(&question.evidence[0]));
+            let track = user.pyramid.tracks.iter().find(|track| track.evidence.contains(&question.evidence[0]));
             track.expect("a trend rests on a track's records").name.clone()
         }
         _ => "search_records".to_owned(),
@@ -302,8 +185,7 @@ fn one_look_at_the_right_level_is_enough() {
     let (mut num_right, mut num_elsewhere, mut num_questions) = (0, 0, 0);
     let mut right_by_place: BTreeMap<String, usize> = BTreeMap::new();
     for user in generate(11, 60) {
-        let pyramid =
-            Pyramid::from_data(&user.user, user.pyramid.clone(), &embedder()).expect("a sound pyramid");
+        let pyramid = Pyramid::from_data(&user.user, user.pyramid.clone(), &embedder()).expect("a sound pyramid");
         for question in user.questions.iter().filter(|question| question.needs_memory) {
             num_questions += 1;
             let right = right_place(&user, question);
@@ -320,18 +202,9 @@ fn one_look_at_the_right_level_is_enough() {
             }
         }
     }
-    assert!(
-        num_right * 100 >= num_questions * 99,
-        "{num_right} of {num_questions}"
-    );
-    assert!(
-        num_elsewhere * 100 <= num_questions * 3,
-        "{num_elsewhere} of {num_questions}"
-    );
+    assert!(num_right * 100 >= num_questions * 99, "{num_right} of {num_questions}");
+    assert!(num_elsewhere * 100 <= num_questions * 3, "{num_elsewhere} of {num_questions}");
     for (place, num) in right_by_place {
-        assert!(
-            num * 100 <= num_questions * 45,
-            "{place}: {num} of {num_questions}"
-        );
+        assert!(num * 100 <= num_questions * 45, "{place}: {num} of {num_questions}");
     }
 }

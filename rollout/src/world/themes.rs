@@ -25,10 +25,7 @@ pub struct Event {
 }
 
 pub(super) const fn event(record: &'static str, said: &'static str, reply: &'static str) -> Event {
-    Event {
-        record,
-        message: (said, reply),
-    }
+    Event { record, message: (said, reply) }
 }
 
 /// What work is mostly about; the questions' words are `WORK_QUESTIONS`.
@@ -41,86 +38,42 @@ pub const WORK_FOCUSES: &[Focus] = &[
                 "I interviewed two candidates before noon.",
                 "I hope one of them fits.",
             ),
-            event(
-                "Read a pile of resumes.",
-                "I read a pile of resumes until my eyes hurt.",
-                "Rest the eyes now.",
-            ),
+            event("Read a pile of resumes.", "I read a pile of resumes until my eyes hurt.", "Rest the eyes now."),
         ],
     },
     Focus {
         name: "training",
         events: [
-            event(
-                "Showed three newcomers around.",
-                "I showed three newcomers around.",
-                "They will remember it.",
-            ),
-            event(
-                "Held a workshop for newcomers.",
-                "I held a workshop and lost my voice.",
-                "Warm water helps.",
-            ),
+            event("Showed three newcomers around.", "I showed three newcomers around.", "They will remember it."),
+            event("Held a workshop for newcomers.", "I held a workshop and lost my voice.", "Warm water helps."),
         ],
     },
     Focus {
         name: "budgets",
         events: [
-            event(
-                "Compared costs of suppliers.",
-                "I compared the offers of five suppliers.",
-                "One must be best.",
-            ),
-            event(
-                "Cut the spending by half.",
-                "I cut our spending by half, nobody cheered.",
-                "They will see why.",
-            ),
+            event("Compared costs of suppliers.", "I compared the offers of five suppliers.", "One must be best."),
+            event("Cut the spending by half.", "I cut our spending by half, nobody cheered.", "They will see why."),
         ],
     },
     Focus {
         name: "planning",
         events: [
-            event(
-                "Moved tasks on the big board.",
-                "I moved tasks on the big board all day.",
-                "Order calms the mind.",
-            ),
-            event(
-                "Set dates for next quarter.",
-                "I set the dates for the next quarter.",
-                "Now all know the dates.",
-            ),
+            event("Moved tasks on the big board.", "I moved tasks on the big board all day.", "Order calms the mind."),
+            event("Set dates for next quarter.", "I set the dates for the next quarter.", "Now all know the dates."),
         ],
     },
     Focus {
         name: "safety",
         events: [
-            event(
-                "Checked all fire exits.",
-                "I checked all fire exits with a torch.",
-                "Good to know they are free.",
-            ),
-            event(
-                "Put signs on the stairs.",
-                "I put yellow signs on the stairs.",
-                "Nobody will slip there.",
-            ),
+            event("Checked all fire exits.", "I checked all fire exits with a torch.", "Good to know they are free."),
+            event("Put signs on the stairs.", "I put yellow signs on the stairs.", "Nobody will slip there."),
         ],
     },
     Focus {
         name: "reports",
         events: [
-            event(
-                "Typed forty pages for the boss.",
-                "I typed forty pages for the boss.",
-                "Forty pages, well done.",
-            ),
-            event(
-                "Made charts from numbers.",
-                "I made charts from endless numbers.",
-                "Charts make numbers speak.",
-            ),
+            event("Typed forty pages for the boss.", "I typed forty pages for the boss.", "Forty pages, well done."),
+            event("Made charts from numbers.", "I made charts from endless numbers.", "Charts make numbers speak."),
         ],
     },
 ];
@@ -139,91 +92,43 @@ pub const HOME_FOCUSES: &[Focus] = &[
     Focus {
         name: "gardening",
         events: [
-            event(
-                "Planted tomatoes on the balcony.",
-                "I planted tomatoes on the balcony.",
-                "They love the sun.",
-            ),
-            event(
-                "Bought seeds and soil.",
-                "I carried seeds and soil up the stairs.",
-                "That was heavy.",
-            ),
+            event("Planted tomatoes on the balcony.", "I planted tomatoes on the balcony.", "They love the sun."),
+            event("Bought seeds and soil.", "I carried seeds and soil up the stairs.", "That was heavy."),
         ],
     },
     Focus {
         name: "painting",
         events: [
-            event(
-                "Put blue color on the wall.",
-                "I put blue color on the hall wall.",
-                "Blue is a calm color.",
-            ),
-            event(
-                "Bought brushes and rollers.",
-                "I got brushes and rollers for cheap.",
-                "Wash them after use.",
-            ),
+            event("Put blue color on the wall.", "I put blue color on the hall wall.", "Blue is a calm color."),
+            event("Bought brushes and rollers.", "I got brushes and rollers for cheap.", "Wash them after use."),
         ],
     },
     Focus {
         name: "sewing",
         events: [
-            event(
-                "Stitched a curtain.",
-                "I stitched a curtain until midnight.",
-                "It must look good by now.",
-            ),
-            event(
-                "Bought thread and needles.",
-                "I got thread and needles in ten colors.",
-                "Ten is plenty.",
-            ),
+            event("Stitched a curtain.", "I stitched a curtain until midnight.", "It must look good by now."),
+            event("Bought thread and needles.", "I got thread and needles in ten colors.", "Ten is plenty."),
         ],
     },
     Focus {
         name: "baking",
         events: [
-            event(
-                "Made a sourdough loaf.",
-                "I made a sourdough loaf with a dark crust.",
-                "A dark crust is best.",
-            ),
-            event(
-                "Bought flour and yeast.",
-                "I got flour and yeast in big bags.",
-                "Keep the bags dry.",
-            ),
+            event("Made a sourdough loaf.", "I made a sourdough loaf with a dark crust.", "A dark crust is best."),
+            event("Bought flour and yeast.", "I got flour and yeast in big bags.", "Keep the bags dry."),
         ],
     },
     Focus {
         name: "repairs",
         events: [
-            event(
-                "Fixed the leaking tap.",
-                "I fixed the leaking tap at last.",
-                "No more drops at night.",
-            ),
-            event(
-                "Bought screws and a drill.",
-                "I got screws and a loud drill.",
-                "Mind the neighbors.",
-            ),
+            event("Fixed the leaking tap.", "I fixed the leaking tap at last.", "No more drops at night."),
+            event("Bought screws and a drill.", "I got screws and a loud drill.", "Mind the neighbors."),
         ],
     },
     Focus {
         name: "pottery",
         events: [
-            event(
-                "Shaped two clay bowls.",
-                "I shaped two clay bowls, both crooked.",
-                "Crooked bowls have charm.",
-            ),
-            event(
-                "Bought glaze and clay.",
-                "I got glaze and a sack of clay.",
-                "That will last for months.",
-            ),
+            event("Shaped two clay bowls.", "I shaped two clay bowls, both crooked.", "Crooked bowls have charm."),
+            event("Bought glaze and clay.", "I got glaze and a sack of clay.", "That will last for months."),
         ],
     },
 ];
@@ -242,10 +147,7 @@ pub const DISTANCE_RECORDS: Words = &["{x} round of {a} km in {p}.", "Did {a} km
 
 /// Messages behind them.
 pub const DISTANCE_MESSAGES: &[Exchange] = &[
-    (
-        "My {x} round was {a} km, my legs feel it.",
-        "Legs need a rest after {x}.",
-    ),
+    ("My {x} round was {a} km, my legs feel it.", "Legs need a rest after {x}."),
     ("I did {a} km of {x} before noon.", "Nice {x}, drink some water."),
 ];
 
@@ -260,57 +162,21 @@ pub const FITNESS_QUESTIONS: Words = &[
 
 /// Talk that leads to no record.
 pub const SMALL_TALK: &[Exchange] = &[
-    (
-        "What a rainy week, my umbrella gave up.",
-        "A strong umbrella is worth it.",
-    ),
-    (
-        "The elevator is broken again, so many stairs.",
-        "Stairs keep you fit.",
-    ),
-    (
-        "I cannot find my keys anywhere today.",
-        "Look in yesterday's coat.",
-    ),
-    (
-        "Traffic was awful, I sat there for an hour.",
-        "A podcast helps against boredom.",
-    ),
-    (
-        "{n} called and we talked for two hours.",
-        "Old friends always have news.",
-    ),
-    (
-        "I slept badly, the moon was so bright.",
-        "Dark curtains can help.",
-    ),
-    (
-        "The sunset was bright red tonight.",
-        "A picture of it would be nice.",
-    ),
-    (
-        "My heating bill is too high again.",
-        "Maybe another contract is cheaper.",
-    ),
-    (
-        "I dropped an egg on the kitchen floor.",
-        "Eggs are hard to clean up.",
-    ),
-    (
-        "{n} tells the same joke every week.",
-        "At least it is a short joke.",
-    ),
+    ("What a rainy week, my umbrella gave up.", "A strong umbrella is worth it."),
+    ("The elevator is broken again, so many stairs.", "Stairs keep you fit."),
+    ("I cannot find my keys anywhere today.", "Look in yesterday's coat."),
+    ("Traffic was awful, I sat there for an hour.", "A podcast helps against boredom."),
+    ("{n} called and we talked for two hours.", "Old friends always have news."),
+    ("I slept badly, the moon was so bright.", "Dark curtains can help."),
+    ("The sunset was bright red tonight.", "A picture of it would be nice."),
+    ("My heating bill is too high again.", "Maybe another contract is cheaper."),
+    ("I dropped an egg on the kitchen floor.", "Eggs are hard to clean up."),
+    ("{n} tells the same joke every week.", "At least it is a short joke."),
     ("The shop ran out of bread this evening.", "Go early next time."),
     ("I won a game of chess against {n}.", "Checkmate feels great."),
-    (
-        "It is so hot, the fan runs all day.",
-        "Keep the windows closed at noon.",
-    ),
+    ("It is so hot, the fan runs all day.", "Keep the windows closed at noon."),
     ("A bird sat on my window for an hour.", "Maybe it likes you."),
-    (
-        "I forgot my password for the third time.",
-        "A notebook in a safe place helps.",
-    ),
+    ("I forgot my password for the third time.", "A notebook in a safe place helps."),
     ("My plant has a new leaf, hooray.", "Light and water did it."),
     ("The movie last night was far too long.", "Three hours is a lot."),
     ("I need a haircut, my hair is wild.", "Wild hair has style too."),

@@ -67,15 +67,8 @@ pub enum TinyError {
 /// When the tokenizer library refuses the pattern or the training.
 pub fn train_tokenizer(texts: &[String]) -> Result<Tokenizer, TinyError> {
     let byte_level = ByteLevel::new(false, false, false);
-    let split = Split::new(
-        SplitPattern::Regex(WORD_PATTERN.to_owned()),
-        SplitDelimiterBehavior::Isolated,
-        false,
-    )?;
-    let words = Sequence::new(vec![
-        PreTokenizerWrapper::Split(split),
-        PreTokenizerWrapper::ByteLevel(byte_level),
-    ]);
+    let split = Split::new(SplitPattern::Regex(WORD_PATTERN.to_owned()), SplitDelimiterBehavior::Isolated, false)?;
+    let words = Sequence::new(vec![PreTokenizerWrapper::Split(split), PreTokenizerWrapper::ByteLevel(byte_level)]);
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer
         .with_normalizer(Some(NFC))
@@ -87,13 +80,9 @@ pub fn train_tokenizer(texts: &[String]) -> Result<Tokenizer, TinyError> {
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect::<HashSet<char>>())
         .show_progress(false)
         .build();
-    let pieces: Vec<&str> = texts
-        .iter()
-        .flat_map(|text| without_special_tokens(text))
-        .collect();
+    let pieces: Vec<&str> = texts.iter().flat_map(|text| without_special_tokens(text)).collect();
     tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), pieces.into_iter())?;
-    let specials =
-        SPECIAL_TOKENS.map(|(content, special)| AddedToken::from(content, special).normalized(false));
+    let specials = SPECIAL_TOKENS.map(|(content, special)| AddedToken::from(content, special).normalized(false));
     tokenizer.add_tokens(&specials);
     Ok(tokenizer)
 }
@@ -101,11 +90,7 @@ pub fn train_tokenizer(texts: &[String]) -> Result<Tokenizer, TinyError> {
 /// The text between special tokens.
 fn without_special_tokens(text: &str) -> Vec<&str> {
     SPECIAL_TOKENS.iter().fold(vec![text], |pieces, (token, _)| {
-        pieces
-            .into_iter()
-            .flat_map(|piece| piece.split(token))
-            .filter(|piece| !piece.is_empty())
-            .collect()
+        pieces.into_iter().flat_map(|piece| piece.split(token)).filter(|piece| !piece.is_empty()).collect()
     })
 }
 
@@ -119,19 +104,12 @@ pub fn write_files(dir: &Path, tokenizer: &Tokenizer) -> Result<(), TinyError> {
     fs_err::write(dir.join("tokenizer.json"), tokenizer.to_string(true)? + "\n")?;
     fs_err::write(dir.join("chat_template.jinja"), CHAT_TEMPLATE)?;
     fs_err::write(dir.join("system_prompt.txt"), format!("{SYSTEM_PROMPT}\n"))?;
-    let id = |token: &str| {
-        tokenizer
-            .token_to_id(token)
-            .expect("training added the special tokens")
-    };
+    let id = |token: &str| tokenizer.token_to_id(token).expect("training added the special tokens");
     let [pad, end] = ["<|endoftext|>", "<|im_end|>"].map(id);
     for (name, value) in [
         ("tokenizer_config.json", tokenizer_config()),
         ("config.json", model_config(pad, end)),
-        (
-            "generation_config.json",
-            json!({ "eos_token_id": [end, pad], "pad_token_id": pad }),
-        ),
+        ("generation_config.json", json!({ "eos_token_id": [end, pad], "pad_token_id": pad })),
     ] {
         fs_err::write(dir.join(name), format!("{value:#}\n"))?;
     }
@@ -195,18 +173,8 @@ mod tests {
     #[test]
     fn numbers_and_words_are_single_tokens_and_text_survives() {
         let tokenizer = trained();
-        for (text, num) in [
-            ("2024", 1),
-            (" Biscuit", 1),
-            ("<|im_end|>", 1),
-            ("14", 1),
-            (" 2024-03-14", 1),
-        ] {
-            assert_eq!(
-                tokenizer.encode(text, false).expect("encoded").len(),
-                num,
-                "{text}"
-            );
+        for (text, num) in [("2024", 1), (" Biscuit", 1), ("<|im_end|>", 1), ("14", 1), (" 2024-03-14", 1)] {
+            assert_eq!(tokenizer.encode(text, false).expect("encoded").len(), num, "{text}");
         }
         let text = "naïve Übung 漢字 \u{1f642}\n\t 20245";
         let ids = tokenizer.encode(text, false).expect("encoded");
@@ -222,10 +190,7 @@ mod tests {
 
     #[test]
     fn special_tokens_are_left_out() {
-        assert_eq!(
-            without_special_tokens("<think>\n\n</think>\n\nhi<|im_end|>"),
-            ["\n\n", "\n\nhi"]
-        );
+        assert_eq!(without_special_tokens("<think>\n\n</think>\n\nhi<|im_end|>"), ["\n\n", "\n\nhi"]);
     }
 
     #[test]
@@ -252,15 +217,8 @@ mod tests {
         let format = ChatFormat::load(dir.path()).expect("a complete format");
         format.check_vocabulary(VOCAB_SIZE).expect("rows for every id");
         let prompt = |thinking| {
-            let messages = [
-                ChatMessage::new(Role::System, "Rules."),
-                ChatMessage::new(Role::User, "Who?"),
-            ];
-            format.decode(
-                &format
-                    .encode_prompt(&messages, &tool_schemas(), thinking)
-                    .expect("rendered"),
-            )
+            let messages = [ChatMessage::new(Role::System, "Rules."), ChatMessage::new(Role::User, "Who?")];
+            format.decode(&format.encode_prompt(&messages, &tool_schemas(), thinking).expect("rendered"))
         };
         let expected = "<|im_start|>system\n# Tools\nsearch_conversations(query)\nget_conversations(message_ids)\n\
                         search_records(query)\nget_records(record_ids)\nread_file(name)\n\nRules.<|im_end|>\n\

@@ -17,27 +17,18 @@ use crate::{NativeError, ffi};
 /// refuses.
 pub fn backward(outputs: &[Tensor], grad_outputs: &[Tensor]) -> Result<(), NativeError> {
     if outputs.len() != grad_outputs.len() {
-        return Err(NativeError::GradientCount {
-            num_outputs: outputs.len(),
-            num_grad_outputs: grad_outputs.len(),
-        });
+        return Err(NativeError::GradientCount { num_outputs: outputs.len(), num_grad_outputs: grad_outputs.len() });
     }
     for (index, (output, grad_output)) in outputs.iter().zip(grad_outputs).enumerate() {
         let (output, grad_output) = (output.size(), grad_output.size());
         if output != grad_output {
-            return Err(NativeError::GradientShape {
-                index,
-                output,
-                grad_output,
-            });
+            return Err(NativeError::GradientShape { index, output, grad_output });
         }
     }
     let output_pointers = pointers(outputs);
     let grad_pointers = pointers(grad_outputs);
     // SAFETY: both lists hold `outputs.len()` pointers to live tensors; the shim copies the handles and keeps none.
-    ffi::checked(unsafe {
-        ffi::napmem_backward(output_pointers.as_ptr(), grad_pointers.as_ptr(), outputs.len())
-    })
+    ffi::checked(unsafe { ffi::napmem_backward(output_pointers.as_ptr(), grad_pointers.as_ptr(), outputs.len()) })
 }
 
 fn pointers(tensors: &[Tensor]) -> Vec<*const c_void> {
@@ -57,10 +48,7 @@ mod tests {
     fn backward_matches_the_analytic_gradient() {
         // y1 = x², y2 = 3x  →  dx = 2x·dy1 + 3·dy2
         let x = leaf(&[1.0, -2.0, 0.5]);
-        let (dy1, dy2) = (
-            Tensor::from_slice(&[1.0, 10.0, -4.0]),
-            Tensor::from_slice(&[0.0, 1.0, 2.0]),
-        );
+        let (dy1, dy2) = (Tensor::from_slice(&[1.0, 10.0, -4.0]), Tensor::from_slice(&[0.0, 1.0, 2.0]));
         backward(&[&x * &x, &x * 3.0], &[dy1, dy2]).unwrap();
         assert_eq!(Vec::<f64>::try_from(x.grad()).unwrap(), [2.0, -37.0, 2.0]);
     }
@@ -91,27 +79,15 @@ mod tests {
         let one = || Tensor::from_slice(&[1.0, 1.0]);
         let cases: [(Vec<Tensor>, Vec<Tensor>, &str); 3] = [
             (vec![&x * 2.0], vec![], "1 outputs but 0 gradients"),
-            (
-                vec![&x * 2.0],
-                vec![Tensor::from_slice(&[1.0])],
-                "shape [2] but its gradient has [1]",
-            ),
+            (vec![&x * 2.0], vec![Tensor::from_slice(&[1.0])], "shape [2] but its gradient has [1]"),
             (vec![no_graph], vec![one()], "does not require grad"),
         ];
         for (outputs, grads, expected) in cases {
             let message = backward(&outputs, &grads).unwrap_err().to_string();
-            assert!(
-                message.contains(expected),
-                "{message:?} should contain {expected:?}"
-            );
+            assert!(message.contains(expected), "{message:?} should contain {expected:?}");
         }
         let y = &x * &x;
         backward(&[y.shallow_clone()], &[one()]).unwrap();
-        assert!(
-            backward(&[y], &[one()])
-                .unwrap_err()
-                .to_string()
-                .contains("a second time")
-        );
+        assert!(backward(&[y], &[one()]).unwrap_err().to_string().contains("a second time"));
     }
 }

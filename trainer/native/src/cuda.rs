@@ -25,18 +25,9 @@ pub fn cuda_memory(device: usize) -> Result<CudaMemory, NativeError> {
     let mut statistics = [0_i64; 4];
     // SAFETY: the shim writes four numbers.
     ffi::checked(unsafe { ffi::napmem_cuda_memory(index(device), statistics.as_mut_ptr()) })?;
-    let [
-        allocated_bytes,
-        allocated_bytes_max,
-        reserved_bytes,
-        reserved_bytes_max,
-    ] = statistics.map(|bytes| u64::try_from(bytes).unwrap_or(0));
-    Ok(CudaMemory {
-        allocated_bytes,
-        allocated_bytes_max,
-        reserved_bytes,
-        reserved_bytes_max,
-    })
+    let [allocated_bytes, allocated_bytes_max, reserved_bytes, reserved_bytes_max] =
+        statistics.map(|bytes| u64::try_from(bytes).unwrap_or(0));
+    Ok(CudaMemory { allocated_bytes, allocated_bytes_max, reserved_bytes, reserved_bytes_max })
 }
 
 /// Starts the peaks of [`cuda_memory`] anew.

@@ -25,9 +25,7 @@ pub enum NativeError {
     #[error("libtorch: {0}")]
     Libtorch(String),
     /// A list of gradients that does not fit the list of outputs.
-    #[error(
-        "backward: {num_outputs} outputs but {num_grad_outputs} gradients; one gradient per output is needed"
-    )]
+    #[error("backward: {num_outputs} outputs but {num_grad_outputs} gradients; one gradient per output is needed")]
     GradientCount {
         /// How many outputs were given.
         num_outputs: usize,

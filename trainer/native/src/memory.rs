@@ -67,10 +67,7 @@ mod tests {
         let block = std::hint::black_box(vec![1_u8; BLOCK_BYTES as usize]);
         drop(std::hint::black_box(block));
         let peak = peak_resident_bytes();
-        assert!(
-            peak >= before + BLOCK_BYTES * 9 / 10,
-            "peak {peak}, before the block {before}"
-        );
+        assert!(peak >= before + BLOCK_BYTES * 9 / 10, "peak {peak}, before the block {before}");
         assert!(peak_of_getrusage() >= peak / 2);
         if reset_peak_resident() {
             let after = peak_resident_bytes();

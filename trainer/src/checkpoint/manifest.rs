@@ -68,17 +68,8 @@ pub(super) struct Manifest {
 
 impl Manifest {
     pub fn new(meta: CheckpointMeta, files: Vec<FileEntry>) -> Self {
-        let (version, commit) = (
-            crate::config::version().to_owned(),
-            crate::config::commit().to_owned(),
-        );
-        Self {
-            format: FORMAT,
-            version,
-            commit,
-            meta,
-            files,
-        }
+        let (version, commit) = (crate::config::version().to_owned(), crate::config::commit().to_owned());
+        Self { format: FORMAT, version, commit, meta, files }
     }
 }
 
@@ -96,10 +87,7 @@ impl Checkpoint {
         for entry in &manifest.files {
             verify(&dir.join(&entry.path), entry)?;
         }
-        Ok(Self {
-            dir: dir.to_owned(),
-            meta: manifest.meta,
-        })
+        Ok(Self { dir: dir.to_owned(), meta: manifest.meta })
     }
 
     /// Its folder.
@@ -121,14 +109,11 @@ impl Checkpoint {
 fn read_manifest(dir: &Path) -> Result<Manifest, CheckpointError> {
     let path = dir.join(MANIFEST);
     if !path.is_file() {
-        return Err(CheckpointError::broken(
-            dir,
-            format!("not a complete checkpoint: it has no {MANIFEST}"),
-        ));
+        return Err(CheckpointError::broken(dir, format!("not a complete checkpoint: it has no {MANIFEST}")));
     }
     let text = fs_err::read_to_string(&path)?;
-    let manifest: Manifest = serde_json::from_str(&text)
-        .map_err(|e| CheckpointError::broken(&path, format!("not a manifest: {e}")))?;
+    let manifest: Manifest =
+        serde_json::from_str(&text).map_err(|e| CheckpointError::broken(&path, format!("not a manifest: {e}")))?;
     if manifest.format != FORMAT {
         let problem = format!("checkpoint format must be {FORMAT}, got {}", manifest.format);
         return Err(CheckpointError::broken(&path, problem));
@@ -142,18 +127,12 @@ fn verify(path: &Path, entry: &FileEntry) -> Result<(), CheckpointError> {
         Err(_) => return Err(CheckpointError::broken(path, "file of the checkpoint is missing")),
     };
     if found != entry.num_bytes {
-        let problem = format!(
-            "file of the checkpoint must have {} bytes, has {found}",
-            entry.num_bytes
-        );
+        let problem = format!("file of the checkpoint must have {} bytes, has {found}", entry.num_bytes);
         return Err(CheckpointError::broken(path, problem));
     }
     let sha256 = hash_file(path)?;
     if sha256 != entry.sha256 {
-        let problem = format!(
-            "file of the checkpoint must have SHA-256 {}, has {sha256}",
-            entry.sha256
-        );
+        let problem = format!("file of the checkpoint must have SHA-256 {}, has {sha256}", entry.sha256);
         return Err(CheckpointError::broken(path, problem));
     }
     Ok(())
@@ -171,9 +150,5 @@ pub(super) fn hash_file(path: &Path) -> std::io::Result<String> {
         }
         hasher.update(&buffer[..num_read]);
     }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

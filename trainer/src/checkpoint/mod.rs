@@ -20,9 +20,7 @@ mod writer;
 
 pub use manifest::{Checkpoint, CheckpointMeta, DataPosition};
 pub use run_folder::{RunFolder, RunFolderError};
-pub use store::{
-    Best, Found, WEIGHTS, best, clean_stale, find, latest_complete, model_folder, prune, record_best,
-};
+pub use store::{Best, Found, WEIGHTS, best, clean_stale, find, latest_complete, model_folder, prune, record_best};
 pub use writer::CheckpointWriter;
 
 use std::error::Error;
@@ -55,17 +53,11 @@ pub enum CheckpointError {
 
 impl CheckpointError {
     fn write(path: &Path, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Write {
-            path: path.to_owned(),
-            source: source.into(),
-        }
+        Self::Write { path: path.to_owned(), source: source.into() }
     }
 
     fn broken(path: &Path, problem: impl Into<String>) -> Self {
-        Self::Broken {
-            path: path.to_owned(),
-            problem: problem.into(),
-        }
+        Self::Broken { path: path.to_owned(), problem: problem.into() }
     }
 }
 

@@ -39,26 +39,15 @@ impl RunFolder {
     ///
     /// With `resume` and nothing there it starts afresh, so that a job may always be started with `--resume`.
     pub fn open(path: &Path, resume: bool) -> Result<Self, RunFolderError> {
-        let unusable = |source| RunFolderError::Unusable {
-            path: path.to_owned(),
-            source,
-        };
+        let unusable = |source| RunFolderError::Unusable { path: path.to_owned(), source };
         fs_err::create_dir_all(path).map_err(unusable)?;
         let lock = lock(path)?;
         let is_resumed = has_run(path).map_err(unusable)?;
         if is_resumed && !resume {
             return Err(RunFolderError::NotEmpty(path.to_owned()));
         }
-        let folder = Self {
-            path: path.to_owned(),
-            is_resumed,
-            _lock: lock,
-        };
-        for dir in [
-            folder.events_dir(),
-            folder.trajectories_dir(),
-            checkpoints_dir(path),
-        ] {
+        let folder = Self { path: path.to_owned(), is_resumed, _lock: lock };
+        for dir in [folder.events_dir(), folder.trajectories_dir(), checkpoints_dir(path)] {
             fs_err::create_dir_all(dir).map_err(unusable)?;
         }
         clean_stale(path)?;
@@ -67,15 +56,8 @@ impl RunFolder {
 
     /// Whether a run has left something at `path`.
     pub fn is_used(path: &Path) -> Result<bool, RunFolderError> {
-        let unusable = |source| RunFolderError::Unusable {
-            path: path.to_owned(),
-            source,
-        };
-        if path.exists() {
-            has_run(path).map_err(unusable)
-        } else {
-            Ok(false)
-        }
+        let unusable = |source| RunFolderError::Unusable { path: path.to_owned(), source };
+        if path.exists() { has_run(path).map_err(unusable) } else { Ok(false) }
     }
 
     /// The folder itself.
@@ -125,30 +107,17 @@ impl RunFolder {
 
     /// Saves the resolved config.
     pub fn save_config(&self, resolved: &str) -> Result<(), RunFolderError> {
-        let unusable = |source| RunFolderError::Unusable {
-            path: self.path.clone(),
-            source,
-        };
+        let unusable = |source| RunFolderError::Unusable { path: self.path.clone(), source };
         write_atomically(&self.config_file(), resolved.as_bytes()).map_err(unusable)
     }
 
     /// Removes trajectory files of steps after `step`: a resumed run makes those steps again.
     pub fn forget_trajectories_after(&self, step: u64) -> Result<(), RunFolderError> {
-        let unusable = |source| RunFolderError::Unusable {
-            path: self.path.clone(),
-            source,
-        };
+        let unusable = |source| RunFolderError::Unusable { path: self.path.clone(), source };
         for entry in fs_err::read_dir(self.trajectories_dir()).map_err(unusable)? {
             let file = entry.map_err(unusable)?.path();
-            let stem = file
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let is_later = stem
-                .rsplit_once('-')
-                .and_then(|(_, n)| n.parse().ok())
-                .is_some_and(|n: u64| n > step);
+            let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let is_later = stem.rsplit_once('-').and_then(|(_, n)| n.parse().ok()).is_some_and(|n: u64| n > step);
             if is_later {
                 fs_err::remove_file(&file).map_err(unusable)?;
             }
@@ -158,10 +127,7 @@ impl RunFolder {
 }
 
 fn lock(path: &Path) -> Result<fs_err::File, RunFolderError> {
-    let unusable = |source| RunFolderError::Unusable {
-        path: path.to_owned(),
-        source,
-    };
+    let unusable = |source| RunFolderError::Unusable { path: path.to_owned(), source };
     let file = fs_err::File::create(path.join("lock")).map_err(unusable)?;
     // The kernel lets go of the lock when the process ends, however it ends.
     match fs4::fs_std::FileExt::try_lock_exclusive(file.file()) {
@@ -201,10 +167,7 @@ mod tests {
         assert!(!folder.is_resumed());
         folder.save_config("x = 1\n").unwrap();
         fs_err::write(folder.metrics_file(), "{\"step\":1}\n").unwrap();
-        assert!(matches!(
-            RunFolder::open(&path, true),
-            Err(RunFolderError::InUse(_))
-        ));
+        assert!(matches!(RunFolder::open(&path, true), Err(RunFolderError::InUse(_))));
         drop(folder);
         let message = RunFolder::open(&path, false).unwrap_err().to_string();
         let expected = "there is a run already; go on with it by --resume, or give another `train.run_dir`";
@@ -215,11 +178,7 @@ mod tests {
     #[test]
     fn resume_of_nothing_starts_afresh() {
         let scratch = tempfile::tempdir().unwrap();
-        assert!(
-            !RunFolder::open(&scratch.path().join("b"), true)
-                .unwrap()
-                .is_resumed()
-        );
+        assert!(!RunFolder::open(&scratch.path().join("b"), true).unwrap().is_resumed());
     }
 
     #[test]
@@ -236,10 +195,7 @@ mod tests {
     fn folder_with_other_things_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         fs_err::write(scratch.path().join("thesis.pdf"), "").unwrap();
-        assert!(matches!(
-            RunFolder::open(scratch.path(), false),
-            Err(RunFolderError::NotEmpty(_))
-        ));
+        assert!(matches!(RunFolder::open(scratch.path(), false), Err(RunFolderError::NotEmpty(_))));
     }
 
     #[test]
@@ -248,10 +204,7 @@ mod tests {
         let file = scratch.path().join("file");
         fs_err::write(&file, "").unwrap();
         let message = RunFolder::open(&file.join("run"), false).unwrap_err().to_string();
-        assert!(
-            message.contains("file/run: cannot use the run folder"),
-            "{message}"
-        );
+        assert!(message.contains("file/run: cannot use the run folder"), "{message}");
     }
 
     #[test]

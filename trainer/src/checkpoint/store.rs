@@ -63,9 +63,7 @@ pub fn find(path: &Path) -> Result<Checkpoint, CheckpointError> {
         Some(error) => format!("no whole checkpoint: {error}"),
         None => "no checkpoint".to_owned(),
     };
-    found
-        .checkpoint
-        .ok_or_else(|| CheckpointError::broken(path, problem()))
+    found.checkpoint.ok_or_else(|| CheckpointError::broken(path, problem()))
 }
 
 /// The Hugging Face folder that a path means: itself one, or the weights of the checkpoint that [`find`] finds.
@@ -94,9 +92,7 @@ pub fn best(run_dir: &Path) -> Result<Option<Best>, CheckpointError> {
         return Ok(None);
     }
     let text = fs_err::read_to_string(&path)?;
-    serde_json::from_str(&text)
-        .map(Some)
-        .map_err(|e| CheckpointError::broken(&path, e.to_string()))
+    serde_json::from_str(&text).map(Some).map_err(|e| CheckpointError::broken(&path, e.to_string()))
 }
 
 /// Removes all checkpoints but the last `keep_last` and the best.
@@ -114,22 +110,14 @@ pub fn prune(run_dir: &Path, keep_last: usize) -> Result<(), CheckpointError> {
         fs_err::remove_dir_all(&aside).map_err(|e| CheckpointError::write(&aside, e))?;
     }
     let parent = checkpoints_dir(run_dir);
-    if parent.exists() {
-        sync_dir(&parent).map_err(|e| CheckpointError::write(&parent, e))
-    } else {
-        Ok(())
-    }
+    if parent.exists() { sync_dir(&parent).map_err(|e| CheckpointError::write(&parent, e)) } else { Ok(()) }
 }
 
 /// Removes what an interrupted run left half-written. Only the process that has the run's lock may call it.
 pub fn clean_stale(run_dir: &Path) -> Result<usize, CheckpointError> {
     let mut num_removed = 0;
     for path in entries(run_dir)? {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.starts_with(STALE_PREFIX) && path.is_dir() {
             fs_err::remove_dir_all(&path).map_err(|e| CheckpointError::write(&path, e))?;
             num_removed += 1;
@@ -140,17 +128,9 @@ pub fn clean_stale(run_dir: &Path) -> Result<usize, CheckpointError> {
 
 /// Steps with their folders, in order of steps.
 fn steps(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
-    let step_of = |path: &Path| {
-        path.file_name()?
-            .to_str()?
-            .strip_prefix(STEP_PREFIX)?
-            .parse()
-            .ok()
-    };
-    let mut steps: Vec<(u64, PathBuf)> = entries(run_dir)?
-        .into_iter()
-        .filter_map(|path| Some((step_of(&path)?, path)))
-        .collect();
+    let step_of = |path: &Path| path.file_name()?.to_str()?.strip_prefix(STEP_PREFIX)?.parse().ok();
+    let mut steps: Vec<(u64, PathBuf)> =
+        entries(run_dir)?.into_iter().filter_map(|path| Some((step_of(&path)?, path))).collect();
     steps.sort();
     Ok(steps)
 }
@@ -171,23 +151,12 @@ mod tests {
 
     fn write(run_dir: &Path, step: u64) -> PathBuf {
         let writer = CheckpointWriter::begin(run_dir, step).unwrap();
-        writer
-            .stream("weights.bin", |out| out.write_all(&step.to_le_bytes()))
-            .unwrap();
-        writer
-            .commit(&CheckpointMeta {
-                step,
-                ..CheckpointMeta::default()
-            })
-            .unwrap()
+        writer.stream("weights.bin", |out| out.write_all(&step.to_le_bytes())).unwrap();
+        writer.commit(&CheckpointMeta { step, ..CheckpointMeta::default() }).unwrap()
     }
 
     fn kept(run_dir: &Path) -> Vec<u64> {
-        steps(run_dir)
-            .unwrap()
-            .into_iter()
-            .map(|(step, _)| step)
-            .collect()
+        steps(run_dir).unwrap().into_iter().map(|(step, _)| step).collect()
     }
 
     #[test]
@@ -214,14 +183,8 @@ mod tests {
         let found = latest_complete(run.path()).unwrap();
         assert_eq!(found.checkpoint.unwrap().meta().step, 1);
         let skipped: Vec<String> = found.skipped.iter().map(ToString::to_string).collect();
-        assert!(
-            skipped[0].contains("step-000003: not a complete checkpoint"),
-            "{skipped:?}"
-        );
-        assert!(
-            skipped[1].contains("weights.bin: file of the checkpoint must have SHA-256"),
-            "{skipped:?}"
-        );
+        assert!(skipped[0].contains("step-000003: not a complete checkpoint"), "{skipped:?}");
+        assert!(skipped[1].contains("weights.bin: file of the checkpoint must have SHA-256"), "{skipped:?}");
     }
 
     #[test]

@@ -35,11 +35,7 @@ impl CheckpointWriter {
     }
 
     /// Lets `fill` write the file or folder `name` at the path that it gets.
-    pub fn part<E>(
-        &self,
-        name: &str,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<(), CheckpointError>
+    pub fn part<E>(&self, name: &str, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), CheckpointError>
     where
         E: Into<Box<dyn Error + Send + Sync>>,
     {
@@ -62,10 +58,7 @@ impl CheckpointWriter {
 
     /// Brings all files to disk, lists them in the manifest and puts the folder into its place, which it returns.
     pub fn commit(self, meta: &CheckpointMeta) -> Result<PathBuf, CheckpointError> {
-        assert_eq!(
-            meta.step, self.step,
-            "a checkpoint's state must be of the step that names its folder"
-        );
+        assert_eq!(meta.step, self.step, "a checkpoint's state must be of the step that names its folder");
         let fail = |path: &Path| {
             let path = path.to_owned();
             move |e: std::io::Error| CheckpointError::write(&path, e)
@@ -78,25 +71,18 @@ impl CheckpointWriter {
             out.write_all(b"\n")
         })?;
         let manifest = self.aside.join(MANIFEST);
-        fs_err::File::open(&manifest)
-            .and_then(|file| file.sync_all())
-            .map_err(fail(&manifest))?;
+        fs_err::File::open(&manifest).and_then(|file| file.sync_all()).map_err(fail(&manifest))?;
         sync_dir(&self.aside).map_err(fail(&self.aside))?;
         if self.target.exists() {
             // A step that is written again, after resuming before it; never seen half-removed.
-            let old = self
-                .target
-                .with_file_name(format!("{STALE_PREFIX}old-{}", step_name(self.step)));
+            let old = self.target.with_file_name(format!("{STALE_PREFIX}old-{}", step_name(self.step)));
             fs_err::rename(&self.target, &old).map_err(fail(&self.target))?;
             fs_err::rename(&self.aside, &self.target).map_err(fail(&self.target))?;
             fs_err::remove_dir_all(&old).map_err(fail(&old))?;
         } else {
             fs_err::rename(&self.aside, &self.target).map_err(fail(&self.target))?;
         }
-        let parent = self
-            .target
-            .parent()
-            .expect("the place of a checkpoint is inside the checkpoints folder");
+        let parent = self.target.parent().expect("the place of a checkpoint is inside the checkpoints folder");
         sync_dir(parent).map_err(fail(parent))?;
         Ok(self.target.clone())
     }
@@ -125,9 +111,7 @@ fn list_and_sync(root: &Path, dir: &Path, files: &mut Vec<FileEntry>) -> Result<
 fn sync_and_describe(root: &Path, path: &Path) -> std::io::Result<FileEntry> {
     let file = fs_err::File::open(path)?;
     file.sync_all()?;
-    let relative = path
-        .strip_prefix(root)
-        .expect("listed files are inside the checkpoint");
+    let relative = path.strip_prefix(root).expect("listed files are inside the checkpoint");
     Ok(FileEntry {
         path: relative.to_string_lossy().replace('\\', "/"),
         num_bytes: file.metadata()?.len(),
@@ -150,10 +134,7 @@ mod tests {
             fs_err::write(path.join("model.safetensors"), content)
         })?;
         writer.stream("optimizer.safetensors", |out| out.write_all(b"moments"))?;
-        writer.commit(&CheckpointMeta {
-            step,
-            ..CheckpointMeta::default()
-        })
+        writer.commit(&CheckpointMeta { step, ..CheckpointMeta::default() })
     }
 
     #[test]
@@ -182,10 +163,7 @@ mod tests {
         type Damage = fn(&Path);
         let cases: [(Damage, &str); 4] = [
             (|file| fs_err::write(file, b"abd").unwrap(), "must have SHA-256"),
-            (
-                |file| fs_err::write(file, b"ab").unwrap(),
-                "must have 3 bytes, has 2",
-            ),
+            (|file| fs_err::write(file, b"ab").unwrap(), "must have 3 bytes, has 2"),
             (|file| fs_err::remove_file(file).unwrap(), "is missing"),
             (
                 |file| fs_err::remove_file(file.parent().unwrap().parent().unwrap().join(MANIFEST)).unwrap(),
@@ -208,15 +186,10 @@ mod tests {
         let writer = CheckpointWriter::begin(run.path(), 2).unwrap();
         // /dev/full answers every write as a full disk does.
         std::os::unix::fs::symlink("/dev/full", writer.dir().join("optimizer.safetensors")).unwrap();
-        let error = writer
-            .stream("optimizer.safetensors", |out| out.write_all(&[0; 100_000]))
-            .unwrap_err();
+        let error = writer.stream("optimizer.safetensors", |out| out.write_all(&[0; 100_000])).unwrap_err();
         drop(writer);
         let message = error.to_string();
-        assert!(
-            message.contains("optimizer.safetensors: cannot write the checkpoint"),
-            "{message}"
-        );
+        assert!(message.contains("optimizer.safetensors: cannot write the checkpoint"), "{message}");
         assert!(message.contains("No space left on device"), "{message}");
         let found = latest_complete(run.path()).unwrap();
         assert_eq!(found.checkpoint.unwrap().meta().step, 1);
@@ -238,10 +211,7 @@ mod tests {
         write(run.path(), 1, b"abc").unwrap();
         let test = "checkpoint::writer::tests::write_past_the_file_size_limit";
         let status = Command::new("sh")
-            .args([
-                "-c",
-                "ulimit -f 64; trap '' XFSZ; exec \"$0\" --exact \"$1\" --ignored",
-            ])
+            .args(["-c", "ulimit -f 64; trap '' XFSZ; exec \"$0\" --exact \"$1\" --ignored"])
             .arg(std::env::current_exe().unwrap())
             .arg(test)
             .env("NAPMEM_TEST_RUN", run.path())
@@ -249,15 +219,7 @@ mod tests {
             .unwrap();
         let output = String::from_utf8_lossy(&status.stdout).into_owned();
         assert!(status.status.success() && output.contains("1 passed"), "{output}");
-        assert_eq!(
-            latest_complete(run.path())
-                .unwrap()
-                .checkpoint
-                .unwrap()
-                .meta()
-                .step,
-            1
-        );
+        assert_eq!(latest_complete(run.path()).unwrap().checkpoint.unwrap().meta().step, 1);
     }
 
     #[test]
@@ -266,10 +228,7 @@ mod tests {
         write(run.path(), 3, b"abc").unwrap();
         let dir = write(run.path(), 3, b"abcd").unwrap();
         Checkpoint::open(&dir).unwrap();
-        assert_eq!(
-            fs_err::read(dir.join("weights/model.safetensors")).unwrap(),
-            b"abcd"
-        );
+        assert_eq!(fs_err::read(dir.join("weights/model.safetensors")).unwrap(), b"abcd");
         assert_eq!(fs_err::read_dir(checkpoints_dir(run.path())).unwrap().count(), 1);
     }
 
@@ -278,9 +237,6 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         fs_err::write(checkpoints_dir(run.path()), "a file, not a folder").unwrap();
         let message = CheckpointWriter::begin(run.path(), 1).unwrap_err().to_string();
-        assert!(
-            message.contains("checkpoints/.tmp-step-000001: cannot write the checkpoint"),
-            "{message}"
-        );
+        assert!(message.contains("checkpoints/.tmp-step-000001: cannot write the checkpoint"), "{message}");
     }
 }

@@ -45,21 +45,14 @@ impl AskArgs {
     fn plan(&self) -> anyhow::Result<AskConfig> {
         let config = self.settings()?;
         let rollout = &config.rollout;
-        let system_prompt = rollout
-            .system_prompt
-            .as_ref()
-            .map(fs_err::read_to_string)
-            .transpose()?;
+        let system_prompt = rollout.system_prompt.as_ref().map(fs_err::read_to_string).transpose()?;
         Ok(AskConfig {
             model: model_folder(&self.model)?,
             pyramid: fs_err::canonicalize(&self.pyramid)?,
             question: self.question.clone(),
             dtype: self.dtype.unwrap_or(config.model.dtype),
             device: self.device.unwrap_or(config.model.device).resolve()?,
-            embedder: self
-                .embedder
-                .clone()
-                .map_or(config.data.embedder.clone(), Embedder::from),
+            embedder: self.embedder.clone().map_or(config.data.embedder.clone(), Embedder::from),
             temperature: self.temperature,
             seed: self.seed,
             enable_thinking: self.thinking || rollout.enable_thinking,

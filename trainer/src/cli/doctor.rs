@@ -22,14 +22,8 @@ struct Missing {
 pub fn run(_args: &DoctorArgs) -> anyhow::Result<()> {
     let mut missing = Vec::new();
     row("napmem", format!("{} (commit {})", version(), commit()));
-    row(
-        "rust",
-        tool("rustc").unwrap_or_else(|| "not found (needed only to build)".to_owned()),
-    );
-    row(
-        "python3",
-        tool("python3").unwrap_or_else(|| "not found (needed only by scripts/setup.sh)".to_owned()),
-    );
+    row("rust", tool("rustc").unwrap_or_else(|| "not found (needed only to build)".to_owned()));
+    row("python3", tool("python3").unwrap_or_else(|| "not found (needed only by scripts/setup.sh)".to_owned()));
     libtorch();
     processor();
     storage();
@@ -68,33 +62,15 @@ fn libtorch() {
         ("OpenMP", tch::utils::has_openmp()),
         ("CUDA", tch::utils::has_cuda()),
     ];
-    let has: Vec<&str> = parts
-        .into_iter()
-        .filter(|(_, has)| *has)
-        .map(|(name, _)| name)
-        .collect();
+    let has: Vec<&str> = parts.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
     row("", format!("with {}", has.join(", ")));
-    row(
-        "threads",
-        format!("{threads} of libtorch, {} of rayon", rayon::current_num_threads()),
-    );
+    row("threads", format!("{threads} of libtorch, {} of rayon", rayon::current_num_threads()));
 }
 
 fn processor() {
     let cpu = machine::cpu();
-    row(
-        "cpu",
-        if cpu.model.is_empty() {
-            "unknown".to_owned()
-        } else {
-            cpu.model
-        },
-    );
-    let features = if cpu.features.is_empty() {
-        "none of AVX2, AVX-512".to_owned()
-    } else {
-        cpu.features.join(" ")
-    };
+    row("cpu", if cpu.model.is_empty() { "unknown".to_owned() } else { cpu.model });
+    let features = if cpu.features.is_empty() { "none of AVX2, AVX-512".to_owned() } else { cpu.features.join(" ") };
     row("", features);
 }
 
@@ -110,21 +86,11 @@ fn storage() {
 
 fn gpus(missing: &mut Vec<Missing>) {
     let gpus = machine::gpus();
-    let num_usable = if tch::Cuda::is_available() {
-        tch::Cuda::device_count()
-    } else {
-        0
-    };
+    let num_usable = if tch::Cuda::is_available() { tch::Cuda::device_count() } else { 0 };
     for (index, gpu) in gpus.iter().enumerate() {
-        row(
-            &format!("cuda:{index}"),
-            format!("{}, {:.1} GiB", gpu.name, gibibytes(gpu.memory)),
-        );
+        row(&format!("cuda:{index}"), format!("{}, {:.1} GiB", gpu.name, gibibytes(gpu.memory)));
     }
-    row(
-        "devices",
-        format!("cpu and {num_usable} CUDA device(s) usable by this build"),
-    );
+    row("devices", format!("cpu and {num_usable} CUDA device(s) usable by this build"));
     if !gpus.is_empty() && num_usable == 0 {
         missing.push(Missing {
             what: format!("{} NVIDIA GPU(s) are here, but libtorch cannot use them", gpus.len()),

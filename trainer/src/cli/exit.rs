@@ -71,13 +71,9 @@ mod tests {
 
     #[test]
     fn causes_are_said_once() {
-        let full = CheckpointError::Write {
-            path: "c".into(),
-            source: "disk full".into(),
-        };
+        let full = CheckpointError::Write { path: "c".into(), source: "disk full".into() };
         let error = Err::<(), _>(full).context("step 3").unwrap_err();
-        let expected =
-            "step 3: c: cannot write the checkpoint: disk full (earlier checkpoints are untouched)";
+        let expected = "step 3: c: cannot write the checkpoint: disk full (earlier checkpoints are untouched)";
         assert_eq!(error_text(&error), expected);
     }
 
@@ -88,12 +84,7 @@ mod tests {
             (ConfigError::Read(missing()).into(), 2),
             (ShapeError::Read(missing()).into(), 4),
             (PyramidError::Io(missing()).into(), 3),
-            (
-                Err::<(), _>(ModelFault::Io(missing()))
-                    .context("loading")
-                    .unwrap_err(),
-                4,
-            ),
+            (Err::<(), _>(ModelFault::Io(missing())).context("loading").unwrap_err(), 4),
             (anyhow::anyhow!("loss is not finite"), 5),
             (Err::<(), _>(missing()).context("while saving").unwrap_err(), 6),
             (RunFolderError::InUse("runs/a".into()).into(), 6),

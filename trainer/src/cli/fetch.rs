@@ -108,19 +108,12 @@ fn fetch(hub: &Hub, name: &str, revision: &str) -> Result<PathBuf, FetchError> {
         return Ok(PathBuf::from(name));
     }
     let parts: Vec<&str> = name.split('/').collect();
-    let is_repository = parts.len() == 2
-        && parts
-            .iter()
-            .all(|part| !part.is_empty() && *part != "." && *part != "..");
+    let is_repository = parts.len() == 2 && parts.iter().all(|part| !part.is_empty() && *part != "." && *part != "..");
     if !is_repository {
         return Err(FetchError::NotARepository(name.to_owned()));
     }
     let repo = Repo::with_revision(name.to_owned(), RepoType::Model, revision.to_owned());
-    if hub.is_offline {
-        from_cache(hub, &repo, name)
-    } else {
-        download(hub, &repo, name)
-    }
+    if hub.is_offline { from_cache(hub, &repo, name) } else { download(hub, &repo, name) }
 }
 
 /// The folder of a snapshot that is whole as far as its own index says.
@@ -133,13 +126,8 @@ fn from_cache(hub: &Hub, repo: &Repo, name: &str) -> Result<PathBuf, FetchError>
     };
     let cached = hub.cache.repo(repo.clone());
     let config = cached.get("config.json").ok_or_else(|| offline("config.json"))?;
-    let folder = config
-        .parent()
-        .expect("a file of a snapshot is in a folder")
-        .to_owned();
-    cached
-        .get("tokenizer.json")
-        .ok_or_else(|| offline("tokenizer.json"))?;
+    let folder = config.parent().expect("a file of a snapshot is in a folder").to_owned();
+    cached.get("tokenizer.json").ok_or_else(|| offline("tokenizer.json"))?;
     for shard in shards(&folder)? {
         cached.get(&shard).ok_or_else(|| offline(&shard))?;
     }
@@ -155,35 +143,21 @@ fn shards(folder: &Path) -> Result<Vec<String>, FetchError> {
     let index: serde_json::Value =
         serde_json::from_str(&fs_err::read_to_string(index)?).map_err(std::io::Error::from)?;
     let map = index.get("weight_map").and_then(serde_json::Value::as_object);
-    let mut shards: Vec<String> = map
-        .into_iter()
-        .flat_map(|map| map.values())
-        .filter_map(|name| Some(name.as_str()?.to_owned()))
-        .collect();
+    let mut shards: Vec<String> =
+        map.into_iter().flat_map(|map| map.values()).filter_map(|name| Some(name.as_str()?.to_owned())).collect();
     shards.sort();
     shards.dedup();
     Ok(shards)
 }
 
 fn download(hub: &Hub, repo: &Repo, name: &str) -> Result<PathBuf, FetchError> {
-    let fail = |source| FetchError::Hub {
-        repo: name.to_owned(),
-        revision: repo.revision().to_owned(),
-        source,
-    };
+    let fail = |source| FetchError::Hub { repo: name.to_owned(), revision: repo.revision().to_owned(), source };
     let remote = api(hub).map_err(fail)?.repo(repo.clone());
     let info = remote.info().map_err(fail)?;
-    let names: Vec<String> = info
-        .siblings
-        .into_iter()
-        .map(|file| file.rfilename)
-        .filter(|name| is_needed(name))
-        .collect();
+    let names: Vec<String> =
+        info.siblings.into_iter().map(|file| file.rfilename).filter(|name| is_needed(name)).collect();
     if !names.iter().any(|name| name.ends_with(".safetensors")) {
-        return Err(FetchError::NoWeights {
-            repo: name.to_owned(),
-            revision: repo.revision().to_owned(),
-        });
+        return Err(FetchError::NoWeights { repo: name.to_owned(), revision: repo.revision().to_owned() });
     }
     let mut folder = None;
     for file in &names {
@@ -233,47 +207,30 @@ fn api(hub: &Hub) -> Result<Api, ApiError> {
 
 /// Files at the top of the repository; folders hold other formats.
 fn is_needed(name: &str) -> bool {
-    let ending = Path::new(name)
-        .extension()
-        .and_then(|ending| ending.to_str())
-        .unwrap_or_default();
+    let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     !name.contains('/') && ENDINGS.contains(&ending)
 }
 
 fn is_of_commit(path: &Path, commit: &str) -> bool {
-    path.parent()
-        .and_then(Path::file_name)
-        .is_some_and(|name| name == commit)
+    path.parent().and_then(Path::file_name).is_some_and(|name| name == commit)
 }
 
 /// Large files are stored under their SHA-256: compares it, and removes a file that differs.
 fn verify(path: &Path) -> Result<(), FetchError> {
     let blob = fs_err::canonicalize(path)?;
-    let expected = blob
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let expected = blob.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if expected.len() != 64 || !expected.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(());
     }
     let mut hasher = Sha256::new();
     std::io::copy(&mut fs_err::File::open(&blob)?, &mut hasher)?;
-    let found: String = hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     if found == expected {
         return Ok(());
     }
     fs_err::remove_file(path)?;
     fs_err::remove_file(&blob)?;
-    Err(FetchError::Checksum {
-        path: path.to_owned(),
-        expected,
-        found,
-    })
+    Err(FetchError::Checksum { path: path.to_owned(), expected, found })
 }
 
 #[cfg(test)]
@@ -286,10 +243,7 @@ mod tests {
     const WEIGHTS: &[u8] = b"weights";
 
     fn sha256(bytes: &[u8]) -> String {
-        Sha256::digest(bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// A hub on this machine with one model; answers until the process ends. Counts nothing, keeps nothing.
@@ -299,26 +253,16 @@ mod tests {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
-                let mut lines = BufReader::new(stream.try_clone().unwrap())
-                    .lines()
-                    .map(Result::unwrap);
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
                 let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
                 let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-                let range = headers.iter().find_map(|line| {
-                    line.to_ascii_lowercase()
-                        .strip_prefix("range: bytes=")
-                        .map(str::to_owned)
-                });
-                stream
-                    .write_all(&answer(&path, range.as_deref(), &weights_etag))
-                    .unwrap();
+                let range = headers
+                    .iter()
+                    .find_map(|line| line.to_ascii_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
+                stream.write_all(&answer(&path, range.as_deref(), &weights_etag)).unwrap();
             }
         });
-        Hub {
-            cache: Cache::new(cache.to_owned()),
-            is_offline: false,
-            endpoint: Some(endpoint),
-        }
+        Hub { cache: Cache::new(cache.to_owned()), is_offline: false, endpoint: Some(endpoint) }
     }
 
     fn answer(path: &str, range: Option<&str>, weights_etag: &str) -> Vec<u8> {
@@ -334,16 +278,10 @@ mod tests {
                 .map(|name| format!("{{\"rfilename\":\"{name}\"}}"))
                 .collect();
             let body = format!("{{\"siblings\":[{}],\"sha\":\"abc\"}}", siblings.join(","));
-            return format!(
-                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            )
-            .into_bytes();
+            return format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                .into_bytes();
         }
-        let Some((body, etag)) = path
-            .strip_prefix("/org/tiny/resolve/main/")
-            .and_then(|name| files.get(name))
-        else {
+        let Some((body, etag)) = path.strip_prefix("/org/tiny/resolve/main/").and_then(|name| files.get(name)) else {
             return b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_vec();
         };
         let (start, end) = range.unwrap().split_once('-').unwrap();
@@ -396,34 +334,17 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_named() {
         let cache = tempfile::tempdir().unwrap();
-        let local = Hub {
-            cache: Cache::new(cache.path().to_owned()),
-            is_offline: true,
-            endpoint: None,
-        };
+        let local = Hub { cache: Cache::new(cache.path().to_owned()), is_offline: true, endpoint: None };
         let folder = cache.path().display().to_string();
         assert_eq!(fetch(&local, &folder, "main").unwrap(), cache.path());
         let message = fetch(&local, "no-such-folder", "main").unwrap_err().to_string();
-        assert!(
-            message.starts_with("no-such-folder: no such folder, and not a repository"),
-            "{message}"
-        );
+        assert!(message.starts_with("no-such-folder: no such folder, and not a repository"), "{message}");
         let message = fetch(&local, "org/tiny", "v1").unwrap_err().to_string();
-        assert!(
-            message.starts_with("org/tiny at v1: HF_HUB_OFFLINE is set, but config.json is not in"),
-            "{message}"
-        );
+        assert!(message.starts_with("org/tiny at v1: HF_HUB_OFFLINE is set, but config.json is not in"), "{message}");
         // Port 9 (discard) of this machine: nothing answers.
-        let closed = Hub {
-            is_offline: false,
-            endpoint: Some("http://127.0.0.1:9".to_owned()),
-            ..local
-        };
+        let closed = Hub { is_offline: false, endpoint: Some("http://127.0.0.1:9".to_owned()), ..local };
         let message = fetch(&closed, "org/tiny", "main").unwrap_err().to_string();
-        assert!(
-            message.starts_with("org/tiny at main: request error"),
-            "{message}"
-        );
+        assert!(message.starts_with("org/tiny at main: request error"), "{message}");
         assert!(message.contains("copy the model's folder here"), "{message}");
     }
 }

@@ -7,13 +7,8 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// What a model folder has besides its weights.
-const COMPANIONS: [&str; 5] = [
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "generation_config.json",
-];
+const COMPANIONS: [&str; 5] =
+    ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
 
 /// Write a model folder with random weights
 #[derive(Debug, Args)]
@@ -35,10 +30,7 @@ pub struct InitArgs {
 /// Copies what is not weights and writes random weights.
 pub fn run(args: &InitArgs) -> anyhow::Result<()> {
     if args.out.join("config.json").exists() && args.out != args.from {
-        bail!(
-            "{}: there is a model already; remove it, or give another --out",
-            args.out.display()
-        );
+        bail!("{}: there is a model already; remove it, or give another --out", args.out.display());
     }
     fs_err::create_dir_all(&args.out)?;
     for name in COMPANIONS {

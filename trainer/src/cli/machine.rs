@@ -22,19 +22,13 @@ pub fn cpu() -> Cpu {
 
 fn parse_cpuinfo(text: &str) -> Cpu {
     let value = |key: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.split(':').next().is_some_and(|name| name.trim() == key));
-        line.and_then(|line| line.split_once(':'))
-            .map_or("", |(_, value)| value.trim())
+        let line = text.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == key));
+        line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
     };
     let flags: Vec<&str> = value("flags").split(' ').collect();
     Cpu {
         model: value("model name").to_owned(),
-        features: CPU_FEATURES
-            .into_iter()
-            .filter(|feature| flags.contains(feature))
-            .collect(),
+        features: CPU_FEATURES.into_iter().filter(|feature| flags.contains(feature)).collect(),
     }
 }
 
@@ -54,28 +48,15 @@ pub fn host_memory() -> Option<HostMemory> {
 
 fn parse_meminfo(text: &str) -> Option<HostMemory> {
     let bytes = |key: &str| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-        line.trim()
-            .strip_suffix("kB")?
-            .trim()
-            .parse::<u64>()
-            .ok()
-            .map(|kib| kib * 1024)
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
     };
-    Some(HostMemory {
-        total: bytes("MemTotal")?,
-        available: bytes("MemAvailable")?,
-    })
+    Some(HostMemory { total: bytes("MemTotal")?, available: bytes("MemAvailable")? })
 }
 
 /// Free bytes on the disk of `path`, or of its nearest parent that exists.
 pub fn free_disk(path: &Path) -> Option<u64> {
-    let existing = path
-        .ancestors()
-        .find(|parent| parent.exists())
-        .unwrap_or(Path::new("."));
+    let existing = path.ancestors().find(|parent| parent.exists()).unwrap_or(Path::new("."));
     fs4::available_space(existing).ok()
 }
 
@@ -100,10 +81,7 @@ pub fn gpus() -> Vec<Gpu> {
 fn parse_gpus(text: &str) -> Vec<Gpu> {
     let parse = |line: &str| {
         let (name, mebibytes) = line.rsplit_once(',')?;
-        Some(Gpu {
-            name: name.trim().to_owned(),
-            memory: mebibytes.trim().parse::<u64>().ok()? << 20,
-        })
+        Some(Gpu { name: name.trim().to_owned(), memory: mebibytes.trim().parse::<u64>().ok()? << 20 })
     };
     text.lines().filter_map(parse).collect()
 }
@@ -111,24 +89,17 @@ fn parse_gpus(text: &str) -> Vec<Gpu> {
 /// The libtorch in this process: its file, and the version that lies beside it.
 pub fn libtorch() -> Option<(PathBuf, String)> {
     let maps = fs_err::read_to_string("/proc/self/maps").ok()?;
-    let file = maps
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(5))
-        .find(|path| path.contains("libtorch_cpu"))?;
+    let file =
+        maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("libtorch_cpu"))?;
     let folder = Path::new(file).parent()?.parent()?;
-    let version = ["build-version", "version.py"]
-        .iter()
-        .find_map(|name| version_in(&folder.join(name)))?;
+    let version = ["build-version", "version.py"].iter().find_map(|name| version_in(&folder.join(name)))?;
     Some((folder.to_owned(), version))
 }
 
 /// A version from `2.11.0` or `__version__ = '2.11.0+cu130'`.
 fn version_in(file: &Path) -> Option<String> {
     let text = fs_err::read_to_string(file).ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.contains("__version__ ="))
-        .or_else(|| text.lines().next())?;
+    let line = text.lines().find(|line| line.contains("__version__ =")).or_else(|| text.lines().next())?;
     let version = line.rsplit('=').next()?.trim().trim_matches(['\'', '"']);
     (!version.is_empty()).then(|| version.to_owned())
 }
@@ -140,21 +111,12 @@ mod tests {
     #[test]
     fn files_of_the_kernel_and_the_driver_are_read() {
         let cpuinfo = "processor\t: 0\nmodel name\t: Xeon: 1\nflags\t\t: fpu avx2 avx512f avx512_bf16\n";
-        let expected = Cpu {
-            model: "Xeon: 1".into(),
-            features: vec!["avx2", "avx512f", "avx512_bf16"],
-        };
+        let expected = Cpu { model: "Xeon: 1".into(), features: vec!["avx2", "avx512f", "avx512_bf16"] };
         assert_eq!(parse_cpuinfo(cpuinfo), expected);
         let meminfo = "MemTotal:       2048 kB\nMemFree:        1 kB\nMemAvailable:   1024 kB\n";
-        let expected = HostMemory {
-            total: 2 << 20,
-            available: 1 << 20,
-        };
+        let expected = HostMemory { total: 2 << 20, available: 1 << 20 };
         assert_eq!(parse_meminfo(meminfo), Some(expected));
-        let expected = vec![Gpu {
-            name: "NVIDIA H200".into(),
-            memory: 143_771 << 20,
-        }];
+        let expected = vec![Gpu { name: "NVIDIA H200".into(), memory: 143_771 << 20 }];
         assert_eq!(parse_gpus("NVIDIA H200, 143771\nnonsense\n"), expected);
     }
 

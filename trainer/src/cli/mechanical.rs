@@ -62,12 +62,7 @@ pub struct MechanicalArgs {
 pub fn run(args: &MechanicalArgs) -> anyhow::Result<()> {
     let chat = ChatFormat::load(&args.model)?;
     let questions = questions::read(&questions_file(&args.data), &users(&args.data)?)?;
-    let scene = Scene {
-        args,
-        chat: &chat,
-        runner: runner(args, &chat)?,
-        pyramids: load_pyramids(args, &questions)?,
-    };
+    let scene = Scene { args, chat: &chat, runner: runner(args, &chat)?, pyramids: load_pyramids(args, &questions)? };
     let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
     let mut trajectories = Vec::new();
     for (index, batch) in questions.chunks(QUESTIONS_PER_BATCH).enumerate() {
@@ -101,16 +96,9 @@ fn load_pyramids(args: &MechanicalArgs, questions: &[Question]) -> anyhow::Resul
 }
 
 fn runner<'a>(args: &MechanicalArgs, chat: &'a ChatFormat) -> anyhow::Result<EpisodeRunner<'a>> {
-    let budget = TokenBudget {
-        max_turn_tokens: args.max_turn_tokens,
-        max_total_tokens: args.max_total_tokens,
-    };
+    let budget = TokenBudget { max_turn_tokens: args.max_turn_tokens, max_total_tokens: args.max_total_tokens };
     let max_observation_tokens = args.max_observation_tokens;
-    let limits = EpisodeLimits {
-        budget,
-        max_observation_tokens,
-        ..EpisodeLimits::default()
-    };
+    let limits = EpisodeLimits { budget, max_observation_tokens, ..EpisodeLimits::default() };
     let runner = EpisodeRunner::new(chat, limits, Rubric::NAPMEM, args.thinking);
     Ok(match &args.system_prompt {
         Some(file) => runner.with_system_prompt(fs_err::read_to_string(file)?),
@@ -128,12 +116,7 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// All attempts at some questions.
-    fn run(
-        &self,
-        questions: &[Question],
-        first_group: u64,
-        rng: &mut ChaCha8Rng,
-    ) -> anyhow::Result<Vec<Trajectory>> {
+    fn run(&self, questions: &[Question], first_group: u64, rng: &mut ChaCha8Rng) -> anyhow::Result<Vec<Trajectory>> {
         let jobs: Vec<EpisodeJob> = questions
             .iter()
             .zip(first_group..)
@@ -146,15 +129,8 @@ impl Scene<'_> {
             .collect();
         let mut policy = MechanicalPolicy::new(self.chat, questions, self.args.thinking);
         // The scripted policy draws by its own rules.
-        let sampling = Sampling {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-        };
-        let (trajectories, _) = self
-            .runner
-            .run(&mut policy, &jobs, &sampling)
-            .context("scripted episodes")?;
+        let sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
+        let (trajectories, _) = self.runner.run(&mut policy, &jobs, &sampling).context("scripted episodes")?;
         Ok(trajectories)
     }
 }

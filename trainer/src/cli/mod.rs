@@ -26,13 +26,8 @@ use clap::{Parser, Subcommand};
 use std::sync::LazyLock;
 
 /// Version and commit, as `--version` prints them.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{} (commit {})",
-        crate::config::version(),
-        crate::config::commit()
-    )
-});
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} (commit {})", crate::config::version(), crate::config::commit()));
 
 /// Teaches a language-model agent to navigate a user's long-term memory, by GRPO.
 #[derive(Debug, Parser)]

@@ -62,29 +62,12 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<()> {
 
 fn describe<'a>(pyramid: &'a Pyramid, level: Level, hit: &'a SearchHit) -> Hit<'a> {
     let (time, text) = match level {
-        Level::Records => pyramid
-            .record(&hit.id)
-            .map(|record| (&record.updated, &record.text)),
-        Level::Conversations => pyramid
-            .message(&hit.id)
-            .map(|message| (&message.time, &message.content)),
+        Level::Records => pyramid.record(&hit.id).map(|record| (&record.updated, &record.text)),
+        Level::Conversations => pyramid.message(&hit.id).map(|message| (&message.time, &message.content)),
     }
     .unwrap_or_else(|| panic!("search found `{}`, which the pyramid does not have", hit.id));
-    let SearchHit {
-        id,
-        score,
-        lexical_rank,
-        dense_rank,
-    } = hit;
-    Hit {
-        level,
-        id,
-        score: *score,
-        lexical_rank: *lexical_rank,
-        dense_rank: *dense_rank,
-        time,
-        text,
-    }
+    let SearchHit { id, score, lexical_rank, dense_rank } = hit;
+    Hit { level, id, score: *score, lexical_rank: *lexical_rank, dense_rank: *dense_rank, time, text }
 }
 
 fn print(hits: &[Hit], level: Level, json: bool) -> serde_json::Result<()> {
@@ -94,25 +77,11 @@ fn print(hits: &[Hit], level: Level, json: bool) -> serde_json::Result<()> {
         }
         return Ok(());
     }
-    println!(
-        "{}",
-        if level == Level::Records {
-            "records"
-        } else {
-            "conversations"
-        }
-    );
+    println!("{}", if level == Level::Records { "records" } else { "conversations" });
     let rank = |rank: Option<usize>| rank.map_or("-".to_owned(), |rank| rank.to_string());
     for hit in hits {
-        let ranks = format!(
-            "keyword {:>2}, vector {:>2}",
-            rank(hit.lexical_rank),
-            rank(hit.dense_rank)
-        );
-        println!(
-            "  {:.4} ({ranks})  {}  {}  {}",
-            hit.score, hit.id, hit.time, hit.text
-        );
+        let ranks = format!("keyword {:>2}, vector {:>2}", rank(hit.lexical_rank), rank(hit.dense_rank));
+        println!("  {:.4} ({ranks})  {}  {}  {}", hit.score, hit.id, hit.time, hit.text);
     }
     if hits.is_empty() {
         println!("  nothing found");

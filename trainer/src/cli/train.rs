@@ -69,8 +69,8 @@ fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
 fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
     let run_dir = &config.train.run_dir;
     if !RunFolder::is_used(run_dir)? {
-        let free = machine::free_disk(run_dir)
-            .map_or(String::new(), |free| format!(", {:.1} GiB free", gibibytes(free)));
+        let free =
+            machine::free_disk(run_dir).map_or(String::new(), |free| format!(", {:.1} GiB free", gibibytes(free)));
         println!("{}: a new run{free}", run_dir.display());
         return Ok(());
     }
@@ -83,11 +83,7 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
         println!("passed over: {skipped}");
     }
     match found.checkpoint {
-        Some(checkpoint) => println!(
-            "{}: goes on after step {}",
-            run_dir.display(),
-            checkpoint.meta().step
-        ),
+        Some(checkpoint) => println!("{}: goes on after step {}", run_dir.display(), checkpoint.meta().step),
         None => println!("{}: no whole checkpoint yet, starts again", run_dir.display()),
     }
     Ok(())
@@ -96,20 +92,11 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
 fn memory(config: &TrainConfig, device: tch::Device) -> anyhow::Result<()> {
     let shape = ModelShape::read(&config.model.path)?;
     let estimate = estimate(&shape, config);
-    println!(
-        "memory of {:.3} billion parameters on {device:?}, estimated:",
-        shape.num_parameters as f64 / 1e9
-    );
+    println!("memory of {:.3} billion parameters on {device:?}, estimated:", shape.num_parameters as f64 / 1e9);
     print!("{estimate}");
     let (needed, there) = match device {
-        tch::Device::Cuda(index) => (
-            estimate.device_peak,
-            machine::gpus().get(index).map(|gpu| gpu.memory),
-        ),
-        _ => (
-            estimate.device_peak + estimate.host,
-            machine::host_memory().map(|memory| memory.available),
-        ),
+        tch::Device::Cuda(index) => (estimate.device_peak, machine::gpus().get(index).map(|gpu| gpu.memory)),
+        _ => (estimate.device_peak + estimate.host, machine::host_memory().map(|memory| memory.available)),
     };
     let Some(there) = there else { return Ok(()) };
     println!("  {:<20} {:>9.3} GiB", "available", gibibytes(there));

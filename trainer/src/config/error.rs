@@ -42,9 +42,7 @@ pub enum ConfigError {
         line: Option<usize>,
     },
     /// A CUDA device that is not there.
-    #[error(
-        "device \"cuda:{index}\" is not there: {num_usable} CUDA device(s) usable; `napmem doctor` says more"
-    )]
+    #[error("device \"cuda:{index}\" is not there: {num_usable} CUDA device(s) usable; `napmem doctor` says more")]
     NoDevice {
         /// What was asked for.
         index: usize,

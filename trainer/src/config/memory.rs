@@ -51,11 +51,8 @@ impl ModelShape {
     /// Reads `config.json` and the headers of the safetensors files of a Hugging Face folder.
     pub fn read(folder: &Path) -> Result<Self, ShapeError> {
         let file = folder.join("config.json");
-        let config: Value =
-            serde_json::from_str(&fs_err::read_to_string(&file)?).map_err(|e| ShapeError::Content {
-                file: file.clone(),
-                problem: e.to_string(),
-            })?;
+        let config: Value = serde_json::from_str(&fs_err::read_to_string(&file)?)
+            .map_err(|e| ShapeError::Content { file: file.clone(), problem: e.to_string() })?;
         let text = config.get("text_config").unwrap_or(&config);
         let number = |key: &str| text.get(key).and_then(Value::as_u64);
         let needed = |key: &str| {
@@ -92,10 +89,7 @@ impl ModelShape {
 
 fn num_linear_layers(text: &Value, num_layers: u64) -> u64 {
     if let Some(kinds) = text.get("layer_types").and_then(Value::as_array) {
-        let num = kinds
-            .iter()
-            .filter(|kind| kind.as_str() == Some("linear_attention"))
-            .count();
+        let num = kinds.iter().filter(|kind| kind.as_str() == Some("linear_attention")).count();
         return (num as u64).min(num_layers);
     }
     let has_linear = text.get("linear_num_value_heads").is_some();
@@ -119,28 +113,20 @@ fn num_parameters(folder: &Path) -> Result<u64, ShapeError> {
 
 fn num_parameters_of(file: &Path) -> Result<u64, ShapeError> {
     use std::io::Read;
-    let broken = |problem: String| ShapeError::Content {
-        file: file.to_owned(),
-        problem,
-    };
+    let broken = |problem: String| ShapeError::Content { file: file.to_owned(), problem };
     let mut reader = fs_err::File::open(file)?;
     let num_bytes = reader.metadata()?.len();
     let mut length = [0; 8];
-    reader
-        .read_exact(&mut length)
-        .map_err(|_| broken(format!("truncated: {num_bytes} bytes, no header")))?;
+    reader.read_exact(&mut length).map_err(|_| broken(format!("truncated: {num_bytes} bytes, no header")))?;
     let length = u64::from_le_bytes(length);
     if length.saturating_add(8) > num_bytes {
-        return Err(broken(format!(
-            "truncated: the header takes {length} bytes, the file has {num_bytes}"
-        )));
+        return Err(broken(format!("truncated: the header takes {length} bytes, the file has {num_bytes}")));
     }
     let mut header = Vec::new();
     reader.take(length).read_to_end(&mut header)?;
     let header: serde_json::Map<String, Value> =
         serde_json::from_slice(&header).map_err(|e| broken(format!("header is not JSON: {e}")))?;
-    let is_text =
-        |name: &str| !name.contains("visual.") && !name.starts_with("mtp.") && name != "__metadata__";
+    let is_text = |name: &str| !name.contains("visual.") && !name.starts_with("mtp.") && name != "__metadata__";
     Ok(header
         .iter()
         .filter(|(name, _)| is_text(name))
@@ -187,22 +173,10 @@ pub fn estimate(shape: &ModelShape, config: &TrainConfig) -> MemoryEstimate {
     let (caches, activations) = (caches(shape, config), activations(shape, config));
     // Logits, their softmax and their gradient, in fp32.
     let head_chunk = 3 * 4 * config.update.head_chunk_tokens as u64 * shape.vocab_size;
-    let resident = weights
-        + optimizer
-        + if place == Some(ReferencePlace::Device) {
-            reference
-        } else {
-            0
-        };
+    let resident = weights + optimizer + if place == Some(ReferencePlace::Device) { reference } else { 0 };
     let rollout = resident + caches;
     let update = resident + gradients + activations + head_chunk;
-    let scoring = resident
-        + head_chunk
-        + if place == Some(ReferencePlace::Reload) {
-            reference
-        } else {
-            0
-        };
+    let scoring = resident + head_chunk + if place == Some(ReferencePlace::Reload) { reference } else { 0 };
     MemoryEstimate {
         weights,
         gradients,
@@ -212,11 +186,7 @@ pub fn estimate(shape: &ModelShape, config: &TrainConfig) -> MemoryEstimate {
         activations,
         head_chunk,
         device_peak: rollout.max(update).max(scoring),
-        host: if place == Some(ReferencePlace::Cpu) {
-            reference
-        } else {
-            0
-        },
+        host: if place == Some(ReferencePlace::Cpu) { reference } else { 0 },
     }
 }
 
@@ -236,12 +206,7 @@ fn activations(shape: &ModelShape, config: &TrainConfig) -> u64 {
     let inner = 4 * (16 * shape.hidden_size + 4 * shape.intermediate_size);
     let input = config.model.dtype.num_bytes() * shape.hidden_size;
     let num_layers = shape.num_layers();
-    tokens
-        * if config.update.recompute {
-            num_layers * input + inner
-        } else {
-            num_layers * inner
-        }
+    tokens * if config.update.recompute { num_layers * input + inner } else { num_layers * inner }
 }
 
 impl fmt::Display for MemoryEstimate {
@@ -315,10 +280,7 @@ mod tests {
         let file = folder.path().join("model.safetensors");
         fs_err::write(&file, 100u64.to_le_bytes()).unwrap();
         let message = ModelShape::read(folder.path()).unwrap_err().to_string();
-        let expected = format!(
-            "{}: truncated: the header takes 100 bytes, the file has 8",
-            file.display()
-        );
+        let expected = format!("{}: truncated: the header takes 100 bytes, the file has 8", file.display());
         assert_eq!(message, expected);
     }
 
@@ -337,10 +299,7 @@ mod tests {
             estimate(&shape, &super::super::validate::train(&source).unwrap())
         };
         let base = load(&[]);
-        assert_eq!(
-            (base.weights, base.gradients, base.optimizer, base.reference),
-            (2000, 2000, 12000, 2000)
-        );
+        assert_eq!((base.weights, base.gradients, base.optimizer, base.reference), (2000, 2000, 12000, 2000));
         // 32 attempts of 8192 tokens at 64 bf16 numbers, and 3 layers of 256 fp32 and 192 bf16 numbers.
         assert_eq!(base.caches, 32 * (8192 * 128 + 3 * (1024 + 384)));
         assert_eq!(base.head_chunk, 12 * 512 * 1000);

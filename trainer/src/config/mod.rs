@@ -18,8 +18,8 @@ pub use crate::optim::{Schedule, WeightUpdate};
 pub use error::ConfigError;
 pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
 pub use sections::{
-    Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace,
-    SplitSection, TrainSection, UpdateSection, WorldSection,
+    Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace, SplitSection,
+    TrainSection, UpdateSection, WorldSection,
 };
 pub use source::Source;
 pub use tasks::{AskConfig, EvalConfig, Part};
@@ -133,9 +133,7 @@ impl TrainConfig {
         Err(ConfigError::Key {
             origin: self.file.display().to_string(),
             key: "rollout.questions_per_step".to_owned(),
-            problem: format!(
-                "must not exceed the number of training questions, {num_questions}, got {per_step}"
-            ),
+            problem: format!("must not exceed the number of training questions, {num_questions}, got {per_step}"),
             line: None,
         })
     }

@@ -44,13 +44,7 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
-        write!(
-            f,
-            "`{}` was {}, is {}",
-            self.key,
-            text(&self.saved),
-            text(&self.given)
-        )
+        write!(f, "`{}` was {}, is {}", self.key, text(&self.saved), text(&self.given))
     }
 }
 
@@ -81,25 +75,16 @@ pub fn refuse_other_settings(saved_file: &Path, given: &str) -> Result<(), Confi
     if differences.is_empty() {
         return Ok(());
     }
-    Err(ConfigError::Differs {
-        file: saved_file.to_owned(),
-        differences,
-    })
+    Err(ConfigError::Differs { file: saved_file.to_owned(), differences })
 }
 
 fn compare(saved: &BTreeMap<String, String>, given: &BTreeMap<String, String>) -> Vec<Difference> {
     let keys: std::collections::BTreeSet<&String> = saved.keys().chain(given.keys()).collect();
-    let falls = saved
-        .get("optim.schedule")
-        .is_some_and(|schedule| schedule != "\"constant\"");
+    let falls = saved.get("optim.schedule").is_some_and(|schedule| schedule != "\"constant\"");
     let may_differ = |key: &str| MAY_DIFFER.contains(&key) || (!falls && LENGTH.contains(&key));
     keys.into_iter()
         .filter(|key| !may_differ(key) && saved.get(*key) != given.get(*key))
-        .map(|key| Difference {
-            key: key.clone(),
-            saved: saved.get(key).cloned(),
-            given: given.get(key).cloned(),
-        })
+        .map(|key| Difference { key: key.clone(), saved: saved.get(key).cloned(), given: given.get(key).cloned() })
         .collect()
 }
 
@@ -108,11 +93,7 @@ fn flatten(table: &Table) -> BTreeMap<String, String> {
     for (key, value) in table {
         match value {
             Value::Table(inner) => {
-                flat.extend(
-                    flatten(inner)
-                        .into_iter()
-                        .map(|(name, value)| (format!("{key}.{name}"), value)),
-                );
+                flat.extend(flatten(inner).into_iter().map(|(name, value)| (format!("{key}.{name}"), value)));
             }
             other => {
                 flat.insert(key.clone(), other.to_string());
@@ -147,24 +128,18 @@ mod tests {
 
     #[test]
     fn length_of_the_run_may_change_unless_the_learning_rate_falls_with_it() {
-        let run =
-            |schedule: &str, train: &str| format!("[optim]\nschedule = \"{schedule}\"\n[train]\n{train}\n");
+        let run = |schedule: &str, train: &str| format!("[optim]\nschedule = \"{schedule}\"\n[train]\n{train}\n");
         let file = saved(&run("constant", "max_steps = 4\nepochs = 1\nrun_dir = \"a\""));
         refuse_other_settings(file.path(), &run("constant", "epochs = 2\nrun_dir = \"b\"")).unwrap();
         let file = saved(&run("cosine", "epochs = 1"));
-        let message = refuse_other_settings(file.path(), &run("cosine", "epochs = 2"))
-            .unwrap_err()
-            .to_string();
+        let message = refuse_other_settings(file.path(), &run("cosine", "epochs = 2")).unwrap_err().to_string();
         assert!(message.ends_with("`train.epochs` was 1, is 2"), "{message}");
     }
 
     #[test]
     fn defaults_are_written_out() {
         let text = to_toml(&RawTrain::default());
-        assert!(
-            text.contains("[rollout]") && text.contains("group_size = 4"),
-            "{text}"
-        );
+        assert!(text.contains("[rollout]") && text.contains("group_size = 4"), "{text}");
         assert!(text.starts_with(&format!("# napmem {}", version())), "{text}");
     }
 }

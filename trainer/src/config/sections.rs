@@ -78,11 +78,7 @@ impl Device {
     /// A CUDA device that is not there, or that this build cannot use.
     pub fn resolve(self) -> Result<tch::Device, ConfigError> {
         let has_cuda = tch::Cuda::is_available();
-        let num_usable = if has_cuda {
-            usize::try_from(tch::Cuda::device_count()).unwrap_or(0)
-        } else {
-            0
-        };
+        let num_usable = if has_cuda { usize::try_from(tch::Cuda::device_count()).unwrap_or(0) } else { 0 };
         match self {
             Self::Cpu => Ok(tch::Device::Cpu),
             Self::Auto if num_usable == 0 => Ok(tch::Device::Cpu),
@@ -102,9 +98,7 @@ impl TryFrom<String> for Device {
             ("cpu", _) => Ok(Self::Cpu),
             ("cuda", _) => Ok(Self::Cuda(0)),
             (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
-            _ => Err(format!(
-                "must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `{text}`"
-            )),
+            _ => Err(format!("must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `{text}`")),
         }
     }
 }
@@ -154,11 +148,7 @@ pub enum Embedder {
 
 impl From<String> for Embedder {
     fn from(text: String) -> Self {
-        if text == "hashed" {
-            Self::Hashed
-        } else {
-            Self::Folder(text.into())
-        }
+        if text == "hashed" { Self::Hashed } else { Self::Folder(text.into()) }
     }
 }
 
@@ -197,12 +187,7 @@ pub struct SplitSection {
 
 impl Default for SplitSection {
     fn default() -> Self {
-        Self {
-            train: 0.6,
-            validation: 0.2,
-            test: 0.2,
-            seed: 0,
-        }
+        Self { train: 0.6, validation: 0.2, test: 0.2, seed: 0 }
     }
 }
 
@@ -416,11 +401,7 @@ pub struct UpdateSection {
 
 impl Default for UpdateSection {
     fn default() -> Self {
-        Self {
-            micro_batch_tokens: 8192,
-            recompute: true,
-            head_chunk_tokens: 512,
-        }
+        Self { micro_batch_tokens: 8192, recompute: true, head_chunk_tokens: 512 }
     }
 }
 
@@ -500,11 +481,7 @@ pub struct SftDataSection {
 
 impl Default for SftDataSection {
     fn default() -> Self {
-        Self {
-            trajectories: PathBuf::new(),
-            validation_fraction: 0.05,
-            trajectories_per_step: 32,
-        }
+        Self { trajectories: PathBuf::new(), validation_fraction: 0.05, trajectories_per_step: 32 }
     }
 }
 

@@ -36,12 +36,7 @@ impl Source {
     /// Like [`Source::read`], for a text that is at hand; `file` only names it.
     pub fn from_text(file: &Path, text: String, overrides: &[String]) -> Result<Self, ConfigError> {
         let table = toml::from_str(&text).map_err(|e| syntax_error(file, &text, &e))?;
-        let mut source = Self {
-            file: file.to_owned(),
-            text,
-            overrides: Vec::new(),
-            table,
-        };
+        let mut source = Self { file: file.to_owned(), text, overrides: Vec::new(), table };
         for text in overrides {
             source.apply(text)?;
         }
@@ -69,35 +64,20 @@ impl Source {
         let (key, problem) = (key.to_owned(), problem.into());
         let covers = |o: &&Override| o.key == key || key.starts_with(&format!("{}.", o.key));
         if let Some(set) = self.overrides.iter().rev().find(covers) {
-            return ConfigError::Key {
-                origin: format!("--set {}", set.text),
-                key,
-                problem,
-                line: None,
-            };
+            return ConfigError::Key { origin: format!("--set {}", set.text), key, problem, line: None };
         }
         let line = self.line_of(&key);
-        ConfigError::Key {
-            origin: self.file.display().to_string(),
-            key,
-            problem,
-            line,
-        }
+        ConfigError::Key { origin: self.file.display().to_string(), key, problem, line }
     }
 
     fn apply(&mut self, text: &str) -> Result<(), ConfigError> {
-        let fail = |problem: String| ConfigError::Override {
-            text: text.to_owned(),
-            problem,
-        };
+        let fail = |problem: String| ConfigError::Override { text: text.to_owned(), problem };
         let Some((key, value)) = text.split_once('=') else {
             return Err(fail("must be KEY=VALUE, such as grpo.group_size=8".to_owned()));
         };
         let (key, value) = (key.trim(), value.trim());
         if key.split('.').any(str::is_empty) {
-            return Err(fail(format!(
-                "`{key}` is not a dotted key such as optim.learning_rate"
-            )));
+            return Err(fail(format!("`{key}` is not a dotted key such as optim.learning_rate")));
         }
         let value = parse_value(value);
         let (parents, last) = key.rsplit_once('.').unwrap_or(("", key));
@@ -105,15 +85,10 @@ impl Source {
         for part in parents.split('.').filter(|part| !part.is_empty()) {
             let entry = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
             let found = entry.type_str();
-            table = entry
-                .as_table_mut()
-                .ok_or_else(|| fail(format!("`{part}` is a {found}, not a table")))?;
+            table = entry.as_table_mut().ok_or_else(|| fail(format!("`{part}` is a {found}, not a table")))?;
         }
         table.insert(last.to_owned(), value);
-        self.overrides.push(Override {
-            key: key.to_owned(),
-            text: text.to_owned(),
-        });
+        self.overrides.push(Override { key: key.to_owned(), text: text.to_owned() });
         Ok(())
     }
 
@@ -122,16 +97,8 @@ impl Source {
         let message = message.trim();
         if let Some(rest) = message.strip_prefix("unknown field ") {
             let mut names = backquoted(rest);
-            let unknown = if names.is_empty() {
-                String::new()
-            } else {
-                names.remove(0)
-            };
-            let key = if path.is_empty() || last_part(path) == unknown {
-                path
-            } else {
-                &join(path, &unknown)
-            };
+            let unknown = if names.is_empty() { String::new() } else { names.remove(0) };
+            let key = if path.is_empty() || last_part(path) == unknown { path } else { &join(path, &unknown) };
             return self.error(key, format!("is not a known key; {}", suggest(&unknown, &names)));
         }
         if let Some(rest) = message.strip_prefix("missing field ") {
@@ -144,10 +111,7 @@ impl Source {
             }
         }
         for prefix in ["invalid type: ", "invalid value: "] {
-            if let Some((found, expected)) = message
-                .strip_prefix(prefix)
-                .and_then(|r| r.split_once(", expected "))
-            {
+            if let Some((found, expected)) = message.strip_prefix(prefix).and_then(|r| r.split_once(", expected ")) {
                 return self.error(path, format!("must be {}, got {found}", plain_type(expected)));
             }
         }
@@ -184,28 +148,15 @@ fn syntax_error(file: &Path, text: &str, error: &toml::de::Error) -> ConfigError
     let start = error.span().map_or(0, |span| span.start.min(text.len()));
     let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let message = error.message().trim().replace('\n', ", ");
-    ConfigError::Syntax {
-        file: file.to_owned(),
-        line: line_at(text, start),
-        column: start - line_start + 1,
-        message,
-    }
+    ConfigError::Syntax { file: file.to_owned(), line: line_at(text, start), column: start - line_start + 1, message }
 }
 
 fn line_at(text: &str, position: usize) -> usize {
-    text.as_bytes()[..position.min(text.len())]
-        .iter()
-        .filter(|&&byte| byte == b'\n')
-        .count()
-        + 1
+    text.as_bytes()[..position.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn last_part(path: &str) -> &str {
@@ -281,18 +232,8 @@ mod tests {
 
     #[test]
     fn overrides_replace_values_and_may_be_bare_strings() {
-        let config = read(
-            GOOD,
-            &["inner.group_size=8", "name=runs/b", "inner.kind=group-std"],
-        )
-        .unwrap();
-        let expected = Config {
-            name: "runs/b".into(),
-            inner: Inner {
-                group_size: 8,
-                kind: Kind::GroupStd,
-            },
-        };
+        let config = read(GOOD, &["inner.group_size=8", "name=runs/b", "inner.kind=group-std"]).unwrap();
+        let expected = Config { name: "runs/b".into(), inner: Inner { group_size: 8, kind: Kind::GroupStd } };
         assert_eq!(config, expected);
     }
 
@@ -305,11 +246,7 @@ mod tests {
                 "x.toml: `inner.grup_size` is not a known key; did you mean `group_size`? Allowed here: \
                  `group_size`, `kind` (line 3)",
             ),
-            (
-                GOOD,
-                &["extra.x=1"],
-                "--set extra.x=1: `extra` is not a known key; allowed here: `name`, `inner`",
-            ),
+            (GOOD, &["extra.x=1"], "--set extra.x=1: `extra` is not a known key; allowed here: `name`, `inner`"),
             (
                 "name = \"a\"\n[inner]\ngroup_size = \"four\"",
                 &[],
@@ -326,29 +263,13 @@ mod tests {
                 &["inner.kind=median"],
                 "--set inner.kind=median: `inner.kind` must be `mean` or `group-std`, got `median`",
             ),
-            (
-                "name = \"a\"\n[inner]\n",
-                &[],
-                "x.toml: `inner.group_size` is missing (line 2)",
-            ),
+            ("name = \"a\"\n[inner]\n", &[], "x.toml: `inner.group_size` is missing (line 2)"),
             ("name = \"a\"\nname = \"b\"\n", &[], "x.toml:2:1: duplicate key"),
-            (
-                GOOD,
-                &["name"],
-                "--set name: must be KEY=VALUE, such as grpo.group_size=8",
-            ),
-            (
-                GOOD,
-                &["name.x=1"],
-                "--set name.x=1: `name` is a string, not a table",
-            ),
+            (GOOD, &["name"], "--set name: must be KEY=VALUE, such as grpo.group_size=8"),
+            (GOOD, &["name.x=1"], "--set name.x=1: `name` is a string, not a table"),
         ];
         for (text, overrides, expected) in cases {
-            assert_eq!(
-                read(text, overrides).unwrap_err(),
-                expected,
-                "{text} {overrides:?}"
-            );
+            assert_eq!(read(text, overrides).unwrap_err(), expected, "{text} {overrides:?}");
         }
     }
 }

@@ -107,9 +107,6 @@ mod tests {
         for part in Part::ALL {
             assert_eq!(part.to_string().parse(), Ok(part));
         }
-        assert_eq!(
-            "dev".parse::<Part>(),
-            Err("must be train, validation, test, all".to_owned())
-        );
+        assert_eq!("dev".parse::<Part>(), Err("must be train, validation, test, all".to_owned()));
     }
 }

@@ -1,8 +1,8 @@
 //! From sections as typed to a config that can run: ranges, arithmetic between keys, files.
 
 use super::sections::{
-    DataSection, Dtype, ModelSection, OptimSection, RawSft, RawTrain, RewardPreset, RewardSection,
-    RolloutSection, SplitSection, TrainSection, UpdateSection,
+    DataSection, Dtype, ModelSection, OptimSection, RawSft, RawTrain, RewardPreset, RewardSection, RolloutSection,
+    SplitSection, TrainSection, UpdateSection,
 };
 use super::{
     ConfigError, DataConfig, DataSource, Embedder, GrpoSection, RolloutConfig, SftConfig, Source, TrainConfig,
@@ -27,17 +27,8 @@ pub fn train(source: &Source) -> Checked<TrainConfig> {
     check.optim(&raw.optim, &raw.model)?;
     check.update(&raw.update)?;
     check
-        .at_least(
-            "update.micro_batch_tokens",
-            raw.update.micro_batch_tokens,
-            raw.rollout.max_total_tokens,
-        )
-        .map_err(|e| {
-            with_reason(
-                e,
-                "`rollout.max_total_tokens`, or a long trajectory fits into no micro-batch",
-            )
-        })?;
+        .at_least("update.micro_batch_tokens", raw.update.micro_batch_tokens, raw.rollout.max_total_tokens)
+        .map_err(|e| with_reason(e, "`rollout.max_total_tokens`, or a long trajectory fits into no micro-batch"))?;
     check.run(&raw.train)?;
     let rubric = check.rubric(&raw.reward)?;
     Ok(TrainConfig {
@@ -63,10 +54,7 @@ pub fn sft(source: &Source) -> Checked<SftConfig> {
     check.update(&raw.update)?;
     check.run(&raw.train)?;
     if raw.train.validation_questions.is_some() {
-        return Err(source.error(
-            "train.validation_questions",
-            "has no meaning here: there are no questions",
-        ));
+        return Err(source.error("train.validation_questions", "has no meaning here: there are no questions"));
     }
     check.at_least("data.trajectories_per_step", raw.data.trajectories_per_step, 1)?;
     check.within("data.validation_fraction", raw.data.validation_fraction, 0.0..1.0)?;
@@ -86,17 +74,9 @@ pub fn sft(source: &Source) -> Checked<SftConfig> {
 
 fn with_reason(error: ConfigError, reason: &str) -> ConfigError {
     match error {
-        ConfigError::Key {
-            origin,
-            key,
-            problem,
-            line,
-        } => ConfigError::Key {
-            origin,
-            key,
-            problem: format!("{problem} ({reason})"),
-            line,
-        },
+        ConfigError::Key { origin, key, problem, line } => {
+            ConfigError::Key { origin, key, problem: format!("{problem} ({reason})"), line }
+        }
         other => other,
     }
 }
@@ -110,18 +90,13 @@ impl Check<'_> {
         self.path("model.path", &model.path, Path::is_dir, "folder")?;
         for name in ["config.json", "tokenizer.json"] {
             if !model.path.join(name).is_file() {
-                let problem = format!(
-                    "must be a Hugging Face model folder, but {} has no {name}",
-                    model.path.display()
-                );
+                let problem =
+                    format!("must be a Hugging Face model folder, but {} has no {name}", model.path.display());
                 return Err(self.source.error("model.path", problem));
             }
         }
         if !has_weights(&model.path) {
-            let problem = format!(
-                "must hold *.safetensors weights, but {} has none",
-                model.path.display()
-            );
+            let problem = format!("must hold *.safetensors weights, but {} has none", model.path.display());
             return Err(self.source.error("model.path", problem));
         }
         match model.threads {
@@ -141,21 +116,16 @@ impl Check<'_> {
             self.at_least(key, value, 1)?;
         }
         self.within("rollout.temperature", rollout.temperature, Above(0.0))?;
-        self.within(
-            "rollout.top_p",
-            rollout.top_p,
-            (Bound::Excluded(0.0), Bound::Included(1.0)),
-        )?;
+        self.within("rollout.top_p", rollout.top_p, (Bound::Excluded(0.0), Bound::Included(1.0)))?;
         for (key, value) in [
             ("rollout.max_turn_tokens", rollout.max_turn_tokens),
             ("rollout.max_observation_tokens", rollout.max_observation_tokens),
         ] {
             if value >= rollout.max_total_tokens {
                 let total = rollout.max_total_tokens;
-                return Err(self.source.error(
-                    key,
-                    format!("must be below `rollout.max_total_tokens`, which is {total}, got {value}"),
-                ));
+                return Err(self
+                    .source
+                    .error(key, format!("must be below `rollout.max_total_tokens`, which is {total}, got {value}")));
             }
         }
         let system_prompt = match &rollout.system_prompt {
@@ -168,11 +138,7 @@ impl Check<'_> {
         Ok(RolloutConfig {
             questions_per_step: rollout.questions_per_step,
             group_size: rollout.group_size,
-            sampling: Sampling {
-                temperature: rollout.temperature,
-                top_p: rollout.top_p,
-                top_k: rollout.top_k,
-            },
+            sampling: Sampling { temperature: rollout.temperature, top_p: rollout.top_p, top_k: rollout.top_k },
             budget: TokenBudget {
                 max_turn_tokens: rollout.max_turn_tokens,
                 max_total_tokens: rollout.max_total_tokens,
@@ -240,9 +206,7 @@ impl Check<'_> {
 
     fn run(&self, train: &TrainSection) -> Checked {
         if train.run_dir.as_os_str().is_empty() {
-            return Err(self
-                .source
-                .error("train.run_dir", "is missing; it names the folder of the run"));
+            return Err(self.source.error("train.run_dir", "is missing; it names the folder of the run"));
         }
         let options = [
             ("train.max_steps", train.max_steps),
@@ -277,21 +241,13 @@ impl Check<'_> {
             }
         };
         Ok(Rubric {
-            correct_with_memory: score(
-                "correct_with_memory",
-                reward.correct_with_memory,
-                preset.correct_with_memory,
-            )?,
+            correct_with_memory: score("correct_with_memory", reward.correct_with_memory, preset.correct_with_memory)?,
             correct_without_memory: score(
                 "correct_without_memory",
                 reward.correct_without_memory,
                 preset.correct_without_memory,
             )?,
-            wrong_with_memory: score(
-                "wrong_with_memory",
-                reward.wrong_with_memory,
-                preset.wrong_with_memory,
-            )?,
+            wrong_with_memory: score("wrong_with_memory", reward.wrong_with_memory, preset.wrong_with_memory)?,
             wrong_without_memory: score(
                 "wrong_without_memory",
                 reward.wrong_without_memory,
@@ -314,31 +270,18 @@ impl Check<'_> {
             (Some(pyramids), Some(questions), None) => {
                 self.path("data.pyramids", pyramids, Path::is_dir, "folder")?;
                 self.path("data.questions", questions, Path::is_file, "file")?;
-                DataSource::Files {
-                    pyramids: pyramids.clone(),
-                    questions: questions.clone(),
-                }
+                DataSource::Files { pyramids: pyramids.clone(), questions: questions.clone() }
             }
             (_, _, Some(_)) => {
-                return Err(self
-                    .source
-                    .error("data.world", "excludes `data.pyramids` and `data.questions`"));
+                return Err(self.source.error("data.world", "excludes `data.pyramids` and `data.questions`"));
             }
             (pyramids, _, None) => {
-                let key = if pyramids.is_none() {
-                    "data.pyramids"
-                } else {
-                    "data.questions"
-                };
+                let key = if pyramids.is_none() { "data.pyramids" } else { "data.questions" };
                 let problem = "is missing; give `data.pyramids` and `data.questions`, or `data.world`";
                 return Err(self.source.error(key, problem));
             }
         };
-        Ok(DataConfig {
-            source,
-            embedder: data.embedder.clone(),
-            split: data.split,
-        })
+        Ok(DataConfig { source, embedder: data.embedder.clone(), split: data.split })
     }
 
     fn split(&self, split: &SplitSection) -> Checked {
@@ -354,9 +297,7 @@ impl Check<'_> {
         let sum: f64 = shares.iter().map(|(_, value)| value).sum();
         // Shares are typed with a few decimals; anything larger than rounding is a mistake.
         if (sum - 1.0).abs() > 1e-9 {
-            return Err(self
-                .source
-                .error("data.split", format!("must add up to 1, adds up to {sum}")));
+            return Err(self.source.error("data.split", format!("must add up to 1, adds up to {sum}")));
         }
         Ok(())
     }
@@ -365,18 +306,14 @@ impl Check<'_> {
         if value >= least {
             return Ok(());
         }
-        Err(self
-            .source
-            .error(key, format!("must be at least {least}, got {value}")))
+        Err(self.source.error(key, format!("must be at least {least}, got {value}")))
     }
 
     fn within(&self, key: &str, value: f64, range: impl RangeBounds<f64>) -> Checked {
         if range.contains(&value) && value.is_finite() {
             return Ok(());
         }
-        Err(self
-            .source
-            .error(key, format!("must be {}, got {value}", describe(&range))))
+        Err(self.source.error(key, format!("must be {}, got {value}", describe(&range))))
     }
 
     fn path(&self, key: &str, path: &Path, is_there: fn(&Path) -> bool, kind: impl Display) -> Checked {
@@ -386,11 +323,7 @@ impl Check<'_> {
         if is_there(path) {
             return Ok(());
         }
-        let problem = format!(
-            "must be an existing {kind}, got `{}`{}",
-            path.display(),
-            relative_to(path)
-        );
+        let problem = format!("must be an existing {kind}, got `{}`{}", path.display(), relative_to(path));
         Err(self.source.error(key, problem))
     }
 }
@@ -437,12 +370,7 @@ fn has_weights(folder: &Path) -> bool {
     let Ok(entries) = fs_err::read_dir(folder) else {
         return false;
     };
-    entries.flatten().any(|entry| {
-        entry
-            .path()
-            .extension()
-            .is_some_and(|ending| ending == "safetensors")
-    })
+    entries.flatten().any(|entry| entry.path().extension().is_some_and(|ending| ending == "safetensors"))
 }
 
 #[cfg(test)]
@@ -462,13 +390,7 @@ mod tests {
             for name in ["model", "pyramids"] {
                 fs_err::create_dir(folder.path().join(name)).unwrap();
             }
-            for name in [
-                "model/config.json",
-                "model/tokenizer.json",
-                "model/model.safetensors",
-                "q.jsonl",
-                "t.jsonl",
-            ] {
+            for name in ["model/config.json", "model/tokenizer.json", "model/model.safetensors", "q.jsonl", "t.jsonl"] {
                 fs_err::write(folder.path().join(name), "{}").unwrap();
             }
             Self { folder }
@@ -494,35 +416,17 @@ mod tests {
     fn defaults_are_the_papers_recipe() {
         let fixture = Fixture::new();
         let config = train(&fixture.source(&[])).unwrap();
-        assert_eq!(
-            (config.rollout.questions_per_step, config.rollout.group_size),
-            (8, 4)
-        );
+        assert_eq!((config.rollout.questions_per_step, config.rollout.group_size), (8, 4));
         assert_eq!((config.rollout.max_tool_steps, config.rollout.max_turns), (4, 5));
-        assert_eq!(
-            (config.optim.learning_rate, config.grpo.kl_coefficient),
-            (1e-6, 0.001)
-        );
+        assert_eq!((config.optim.learning_rate, config.grpo.kl_coefficient), (1e-6, 0.001));
         assert_eq!((config.rubric, config.train.epochs), (Rubric::NAPMEM, 5));
-        assert_eq!(
-            config.data.split,
-            SplitSection {
-                train: 0.6,
-                validation: 0.2,
-                test: 0.2,
-                seed: 0
-            }
-        );
+        assert_eq!(config.data.split, SplitSection { train: 0.6, validation: 0.2, test: 0.2, seed: 0 });
     }
 
     #[test]
     fn resolved_config_gives_the_same_config() {
         let fixture = Fixture::new();
-        let config = train(&fixture.source(&[
-            "reward.preset=symmetric",
-            "grpo.dual_clip=3",
-            "model.device=cuda:1",
-        ]));
+        let config = train(&fixture.source(&["reward.preset=symmetric", "grpo.dual_clip=3", "model.device=cuda:1"]));
         let config = config.unwrap();
         let text = config.to_toml();
         let again = train(&Source::from_text(Path::new("c.toml"), text, &[]).unwrap()).unwrap();
@@ -545,18 +449,9 @@ mod tests {
     fn faults_are_named() {
         let fixture = Fixture::new();
         let cases: &[(&str, &str)] = &[
-            (
-                "rollout.group_size=1",
-                "`rollout.group_size` must be at least 2, got 1",
-            ),
-            (
-                "rollout.temperature=0",
-                "`rollout.temperature` must be above 0, got 0",
-            ),
-            (
-                "rollout.top_p=1.5",
-                "`rollout.top_p` must be above 0 and at most 1, got 1.5",
-            ),
+            ("rollout.group_size=1", "`rollout.group_size` must be at least 2, got 1"),
+            ("rollout.temperature=0", "`rollout.temperature` must be above 0, got 0"),
+            ("rollout.top_p=1.5", "`rollout.top_p` must be above 0 and at most 1, got 1.5"),
             (
                 "rollout.max_turn_tokens=8192",
                 "`rollout.max_turn_tokens` must be below `rollout.max_total_tokens`, which is 8192, got 8192",
@@ -571,42 +466,21 @@ mod tests {
                 "`update.micro_batch_tokens` must be at least 8192, got 100 (`rollout.max_total_tokens`, or a \
                  long trajectory fits into no micro-batch)",
             ),
-            (
-                "optim.learning_rate=nan",
-                "`optim.learning_rate` must be above 0, got NaN",
-            ),
-            (
-                "optim.beta2=1",
-                "`optim.beta2` must be at least 0 and below 1, got 1",
-            ),
+            ("optim.learning_rate=nan", "`optim.learning_rate` must be above 0, got NaN"),
+            ("optim.beta2=1", "`optim.beta2` must be at least 0 and below 1, got 1"),
             (
                 "optim.weights=bf16-stochastic",
                 "`optim.weights` \"bf16-stochastic\" needs `model.dtype` \"bfloat16\", which is \"float32\"",
             ),
-            (
-                "reward.broken_format=inf",
-                "`reward.broken_format` must be a finite number, got inf",
-            ),
+            ("reward.broken_format=inf", "`reward.broken_format` must be a finite number, got inf"),
             (
                 "grpo.loss_aggregation=seq-mean-token-sum-norm",
                 "`grpo.sequence_norm` is missing; `grpo.loss_aggregation` \"seq-mean-token-sum-norm\" divides by it",
             ),
-            (
-                "data.split.train=0.7",
-                "`data.split` must add up to 1, adds up to 1.0999999999999999",
-            ),
-            (
-                "model.path=/nowhere",
-                "`model.path` must be an existing folder, got `/nowhere`",
-            ),
-            (
-                "data.world={seed=1,users=9}",
-                "`data.world` excludes `data.pyramids` and `data.questions`",
-            ),
-            (
-                "model.device=gpu",
-                "`model.device` must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `gpu`",
-            ),
+            ("data.split.train=0.7", "`data.split` must add up to 1, adds up to 1.0999999999999999"),
+            ("model.path=/nowhere", "`model.path` must be an existing folder, got `/nowhere`"),
+            ("data.world={seed=1,users=9}", "`data.world` excludes `data.pyramids` and `data.questions`"),
+            ("model.device=gpu", "`model.device` must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `gpu`"),
             ("train.epochs=0", "`train.epochs` must be at least 1, got 0"),
         ];
         for (set, expected) in cases {
@@ -620,10 +494,7 @@ mod tests {
         let fixture = Fixture::new();
         fs_err::remove_file(fixture.path("model/model.safetensors")).unwrap();
         let message = train(&fixture.source(&[])).unwrap_err().to_string();
-        assert!(
-            message.contains("`model.path` must hold *.safetensors weights"),
-            "{message}"
-        );
+        assert!(message.contains("`model.path` must hold *.safetensors weights"), "{message}");
     }
 
     #[test]
@@ -637,16 +508,8 @@ mod tests {
         let load = |set: &[String]| sft(&Source::from_text(Path::new("s.toml"), text.clone(), set).unwrap());
         assert_eq!(load(&[]).unwrap().trajectories_per_step, 32);
         let message = load(&["grpo.clip_low=0.1".to_owned()]).unwrap_err().to_string();
-        assert!(
-            message.starts_with("--set grpo.clip_low=0.1: `grpo` is not a known key"),
-            "{message}"
-        );
-        let message = load(&["train.validation_questions=3".to_owned()])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("`train.validation_questions` has no meaning here"),
-            "{message}"
-        );
+        assert!(message.starts_with("--set grpo.clip_low=0.1: `grpo` is not a known key"), "{message}");
+        let message = load(&["train.validation_questions=3".to_owned()]).unwrap_err().to_string();
+        assert!(message.contains("`train.validation_questions` has no meaning here"), "{message}");
     }
 }

@@ -8,8 +8,8 @@
 use super::sampler::{Draw, sample};
 use crate::model::{Cache, Decoder};
 use napmem_rollout::generate::{
-    AttemptKey, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget, TokenId,
-    TurnEnd, TurnHandler,
+    AttemptKey, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget,
+    TokenId, TurnEnd, TurnHandler,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -247,7 +247,8 @@ impl<'a> Wave<'a> {
         }
         let begin = Instant::now();
         let active: Vec<bool> = self.sequences.iter().map(|s| s.status == Status::Decoding).collect();
-        let ids: Vec<i64> = self.sequences.iter().map(|s| if s.status == Status::Decoding { i64::from(s.unread) } else { 0 }).collect();
+        let ids: Vec<i64> =
+            self.sequences.iter().map(|s| if s.status == Status::Decoding { i64::from(s.unread) } else { 0 }).collect();
         let ids = Tensor::from_slice(&ids).to_device(self.engine.decoder.device());
         let lengths = vec![1; self.sequences.len()];
         let flags = (rows.len() < active.len()).then_some(active.as_slice());
@@ -356,7 +357,8 @@ impl<'a> Wave<'a> {
         if waiting || done == self.sequences.len() || done * 4 < self.sequences.len() {
             return;
         }
-        let kept: Vec<i64> = (0..self.sequences.len()).filter(|&i| self.sequences[i].status != Status::Done).map(|i| i as i64).collect();
+        let kept: Vec<i64> =
+            (0..self.sequences.len()).filter(|&i| self.sequences[i].status != Status::Done).map(|i| i as i64).collect();
         self.cache = self.cache.select(&kept);
         self.sequences.retain(|s| s.status != Status::Done);
     }

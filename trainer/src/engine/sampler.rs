@@ -21,7 +21,8 @@ pub struct Draw {
 /// never is one of probability 0. Temperature 0 takes the most likely token, with its log-probability at temperature 1.
 pub fn sample(logits_rv: &Tensor, sampling: &Sampling, uniforms: &[f64]) -> Vec<Draw> {
     let greedy = sampling.temperature == 0.0;
-    let shaped = if greedy { logits_rv.shallow_clone() } else { truncate(&(logits_rv / sampling.temperature), sampling) };
+    let shaped =
+        if greedy { logits_rv.shallow_clone() } else { truncate(&(logits_rv / sampling.temperature), sampling) };
     let logprobs_rv = shaped.log_softmax(-1, Kind::Float);
     let tokens_r = if greedy { logprobs_rv.argmax(-1, false) } else { invert(&logprobs_rv, uniforms) };
     let chosen_r = logprobs_rv.gather(1, &tokens_r.unsqueeze(1), false).squeeze_dim(1);

@@ -60,13 +60,7 @@ pub struct GroupedReward {
 impl GroupedReward {
     /// Rewards of trajectories, in their order.
     pub fn of(trajectories: &[Trajectory]) -> Vec<Self> {
-        trajectories
-            .iter()
-            .map(|t| Self {
-                group_id: t.group_id,
-                reward: t.reward.score,
-            })
-            .collect()
+        trajectories.iter().map(|t| Self { group_id: t.group_id, reward: t.reward.score }).collect()
     }
 }
 
@@ -91,10 +85,7 @@ pub struct Advantages {
 impl Advantages {
     /// Positions and advantages of the samples to train on.
     pub fn kept(&self) -> impl Iterator<Item = (usize, f64)> {
-        self.values
-            .iter()
-            .enumerate()
-            .filter_map(|(index, value)| value.map(|v| (index, v)))
+        self.values.iter().enumerate().filter_map(|(index, value)| value.map(|v| (index, v)))
     }
 }
 
@@ -104,11 +95,7 @@ impl Advantages {
 /// When a group does not have `group_size` samples: attempts were lost or groups mixed up before this point.
 pub fn advantages(rewards: &[GroupedReward], options: &AdvantageOptions) -> Advantages {
     let groups = members_by_group(rewards, options.group_size);
-    let finite: Vec<f64> = rewards
-        .iter()
-        .map(|r| r.reward)
-        .filter(|r| r.is_finite())
-        .collect();
+    let finite: Vec<f64> = rewards.iter().map(|r| r.reward).filter(|r| r.is_finite()).collect();
     let batch_divisor = unbiased_std(&finite).unwrap_or(1.0) + STD_EPSILON;
     let mut result = Advantages {
         values: vec![None; rewards.len()],
@@ -148,12 +135,7 @@ fn members_by_group(rewards: &[GroupedReward], group_size: usize) -> BTreeMap<u6
         groups.entry(reward.group_id).or_default().push(index);
     }
     for (id, members) in &groups {
-        assert_eq!(
-            members.len(),
-            group_size,
-            "group {id} has {} samples, not {group_size}",
-            members.len()
-        );
+        assert_eq!(members.len(), group_size, "group {id} has {} samples, not {group_size}", members.len());
     }
     groups
 }
@@ -194,18 +176,11 @@ mod tests {
     use tch::{Kind, Tensor};
 
     fn grouped(pairs: &[(u64, f64)]) -> Vec<GroupedReward> {
-        pairs
-            .iter()
-            .map(|&(group_id, reward)| GroupedReward { group_id, reward })
-            .collect()
+        pairs.iter().map(|&(group_id, reward)| GroupedReward { group_id, reward }).collect()
     }
 
     fn options(baseline: Baseline, group_size: usize) -> AdvantageOptions {
-        AdvantageOptions {
-            baseline,
-            zero_variance_groups: ZeroVarianceGroups::Keep,
-            group_size,
-        }
+        AdvantageOptions { baseline, zero_variance_groups: ZeroVarianceGroups::Keep, group_size }
     }
 
     #[test]
@@ -218,25 +193,14 @@ mod tests {
             (Baseline::None, [1.0, 0.5, -0.5, -0.5]),
             (
                 Baseline::GroupStd,
-                [
-                    0.75 / (group0 + 1e-6),
-                    0.5 / (group5 + 1e-6),
-                    -0.75 / (group0 + 1e-6),
-                    -0.5 / (group5 + 1e-6),
-                ],
+                [0.75 / (group0 + 1e-6), 0.5 / (group5 + 1e-6), -0.75 / (group0 + 1e-6), -0.5 / (group5 + 1e-6)],
             ),
-            (
-                Baseline::BatchStd,
-                [0.75, 0.5, -0.75, -0.5].map(|a| a / (batch + 1e-6)),
-            ),
+            (Baseline::BatchStd, [0.75, 0.5, -0.75, -0.5].map(|a| a / (batch + 1e-6))),
         ];
         for (baseline, expected) in cases {
             let got = advantages(&rewards, &options(baseline, 2));
             for (value, expected) in got.values.iter().zip(expected) {
-                assert!(
-                    (value.unwrap() - expected).abs() < 1e-12,
-                    "{baseline:?}: {value:?} is not {expected}"
-                );
+                assert!((value.unwrap() - expected).abs() < 1e-12, "{baseline:?}: {value:?} is not {expected}");
             }
             assert_eq!((got.num_groups, got.num_zero_variance_groups), (2, 0));
         }
@@ -245,29 +209,15 @@ mod tests {
     #[test]
     fn a_reward_that_is_not_finite_drops_its_sample_only() {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            for baseline in [
-                Baseline::Mean,
-                Baseline::GroupStd,
-                Baseline::BatchStd,
-                Baseline::None,
-            ] {
+            for baseline in [Baseline::Mean, Baseline::GroupStd, Baseline::BatchStd, Baseline::None] {
                 let with = advantages(&grouped(&[(1, 1.0), (1, bad), (1, 0.0)]), &options(baseline, 3));
                 let without = advantages(&grouped(&[(1, 1.0), (1, 0.0)]), &options(baseline, 2));
-                assert_eq!(
-                    [with.values[0], with.values[2]],
-                    [without.values[0], without.values[1]]
-                );
+                assert_eq!([with.values[0], with.values[2]], [without.values[0], without.values[1]]);
                 assert_eq!((with.values[1], with.num_non_finite_rewards), (None, 1));
             }
         }
-        let hopeless = advantages(
-            &grouped(&[(1, f64::NAN), (1, f64::NAN)]),
-            &options(Baseline::Mean, 2),
-        );
-        assert_eq!(
-            (hopeless.values, hopeless.num_zero_variance_groups),
-            (vec![None, None], 0)
-        );
+        let hopeless = advantages(&grouped(&[(1, f64::NAN), (1, f64::NAN)]), &options(Baseline::Mean, 2));
+        assert_eq!((hopeless.values, hopeless.num_zero_variance_groups), (vec![None, None], 0));
     }
 
     #[test]
@@ -276,10 +226,7 @@ mod tests {
         let got = advantages(&rewards, &options(Baseline::GroupStd, 2));
         assert_eq!(got.values, vec![Some(-0.5 / (1.0 + 1e-6)), None]);
         let centred = advantages(&rewards, &options(Baseline::Mean, 2));
-        assert_eq!(
-            (centred.values[0], centred.num_zero_variance_groups),
-            (Some(0.0), 1)
-        );
+        assert_eq!((centred.values[0], centred.num_zero_variance_groups), (Some(0.0), 1));
     }
 
     #[test]
@@ -291,47 +238,28 @@ mod tests {
             assert_eq!(kept.values[..3], [Some(0.0); 3], "{baseline:?}");
             assert_eq!((kept.num_zero_variance_groups, kept.kept().count()), (1, 6));
         }
-        let drop = AdvantageOptions {
-            zero_variance_groups: ZeroVarianceGroups::Drop,
-            ..options(Baseline::Mean, 3)
-        };
+        let drop = AdvantageOptions { zero_variance_groups: ZeroVarianceGroups::Drop, ..options(Baseline::Mean, 3) };
         let dropped = advantages(&rewards, &drop);
-        assert_eq!(
-            dropped.kept().collect::<Vec<_>>(),
-            [(3, 1.0), (4, 0.0), (5, -1.0)]
-        );
-        assert_eq!(
-            (dropped.num_zero_variance_groups, dropped.num_dropped_with_group),
-            (1, 3)
-        );
+        assert_eq!(dropped.kept().collect::<Vec<_>>(), [(3, 1.0), (4, 0.0), (5, -1.0)]);
+        assert_eq!((dropped.num_zero_variance_groups, dropped.num_dropped_with_group), (1, 3));
     }
 
     #[test]
     #[should_panic(expected = "group 9 has 1 samples, not 2")]
     fn a_short_group_is_refused() {
-        advantages(
-            &grouped(&[(1, 0.0), (1, 1.0), (9, 0.0)]),
-            &options(Baseline::Mean, 2),
-        );
+        advantages(&grouped(&[(1, 0.0), (1, 1.0), (9, 0.0)]), &options(Baseline::Mean, 2));
     }
 
     #[test]
     fn advantages_equal_those_of_pytorch() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../tests/fixtures/grpo_loss.safetensors"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/grpo_loss.safetensors");
         let fixture: BTreeMap<_, _> = Tensor::read_safetensors(path).unwrap().into_iter().collect();
-        let flat =
-            |name: &str| Vec::<f64>::try_from(fixture[name].reshape([-1]).to_kind(Kind::Double)).unwrap();
+        let flat = |name: &str| Vec::<f64>::try_from(fixture[name].reshape([-1]).to_kind(Kind::Double)).unwrap();
         let group_size = fixture["rewards"].size()[1] as usize;
         let rewards: Vec<GroupedReward> = flat("rewards")
             .into_iter()
             .enumerate()
-            .map(|(i, reward)| GroupedReward {
-                group_id: (i / group_size) as u64,
-                reward,
-            })
+            .map(|(i, reward)| GroupedReward { group_id: (i / group_size) as u64, reward })
             .collect();
         let baselines = [
             (Baseline::Mean, "advantages.mean"),
@@ -342,10 +270,7 @@ mod tests {
         for (baseline, name) in baselines {
             let got = advantages(&rewards, &options(baseline, group_size));
             for (value, expected) in got.values.iter().zip(flat(name)) {
-                assert!(
-                    (value.unwrap() - expected).abs() < 1e-6,
-                    "{name}: {value:?} is not {expected}"
-                );
+                assert!((value.unwrap() - expected).abs() < 1e-6, "{name}: {value:?} is not {expected}");
             }
             assert_eq!(got.num_zero_variance_groups, 1, "{name}");
         }

@@ -117,10 +117,7 @@ impl LossSums {
             ("training/rollout_logprobs_diff_mean", self.logprobs_diff / tokens),
             ("training/rollout_kl", self.sampler_kl / tokens),
         ];
-        named
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -139,27 +136,15 @@ pub fn grpo_loss(
     options: &LossOptions,
 ) -> LossOutput {
     let num_tokens = micro_batch.num_scored();
-    assert_eq!(
-        logprobs.size(),
-        [num_tokens as i64],
-        "one log-probability for each scored token"
-    );
-    assert!(
-        reference_logprobs.is_some() || options.kl_coefficient == 0.0,
-        "a KL penalty needs a reference"
-    );
+    assert_eq!(logprobs.size(), [num_tokens as i64], "one log-probability for each scored token");
+    assert!(reference_logprobs.is_some() || options.kl_coefficient == 0.0, "a KL penalty needs a reference");
     let logprobs = logprobs.to_kind(Kind::Double);
     let weights = micro_batch.token_weights.to_kind(Kind::Double);
     let old = match &micro_batch.old_logprobs {
         Some(old) => old.detach().to_kind(Kind::Double),
         None => logprobs.detach(),
     };
-    let policy = policy_terms(
-        &logprobs,
-        &old,
-        &micro_batch.advantages.to_kind(Kind::Double),
-        options,
-    );
+    let policy = policy_terms(&logprobs, &old, &micro_batch.advantages.to_kind(Kind::Double), options);
     let pg_loss = (&weights * &policy.losses).sum(Kind::Double);
     let kl_loss = match reference_logprobs {
         Some(reference) => {
@@ -184,10 +169,7 @@ pub fn grpo_loss(
             -policy.log_ratio.detach().sum(Kind::Double),
             largest(&policy.ratio),
         ];
-        let all: Vec<Tensor> = own
-            .into_iter()
-            .chain(sampler_differences(&logprobs, micro_batch))
-            .collect();
+        let all: Vec<Tensor> = own.into_iter().chain(sampler_differences(&logprobs, micro_batch)).collect();
         sums_of(num_tokens, &all)
     });
     LossOutput { loss, sums }
@@ -196,23 +178,11 @@ pub fn grpo_loss(
 /// The supervised loss of a micro-batch: Σ wᵢ·(−logpᵢ), with the same masks and weights. `logprobs` f32 \[N\].
 pub fn sft_loss(logprobs: &Tensor, micro_batch: &MicroBatch) -> LossOutput {
     let num_tokens = micro_batch.num_scored();
-    assert_eq!(
-        logprobs.size(),
-        [num_tokens as i64],
-        "one log-probability for each scored token"
-    );
+    assert_eq!(logprobs.size(), [num_tokens as i64], "one log-probability for each scored token");
     let weights = micro_batch.token_weights.to_kind(Kind::Double);
     let loss = -(weights * logprobs.to_kind(Kind::Double)).sum(Kind::Double);
     let value = loss.double_value(&[]);
-    LossOutput {
-        loss,
-        sums: LossSums {
-            num_tokens,
-            loss: value,
-            pg_loss: value,
-            ..LossSums::default()
-        },
-    }
+    LossOutput { loss, sums: LossSums { num_tokens, loss: value, pg_loss: value, ..LossSums::default() } }
 }
 
 /// The policy's part of the objective, each field \[N\].
@@ -240,19 +210,10 @@ fn policy_terms(logprobs: &Tensor, old: &Tensor, advantages: &Tensor, options: &
             let is_negative = advantages.lt(0.0);
             let bound = sign * bound;
             let is_bounded = larger.gt_tensor(&bound).logical_and(&is_negative);
-            (
-                larger.minimum(&bound).where_self(&is_negative, &larger),
-                is_bounded,
-            )
+            (larger.minimum(&bound).where_self(&is_negative, &larger), is_bounded)
         }
     };
-    PolicyTerms {
-        losses,
-        log_ratio,
-        ratio,
-        is_clipped,
-        is_dual_clipped,
-    }
+    PolicyTerms { losses, log_ratio, ratio, is_clipped, is_dual_clipped }
 }
 
 /// One estimate of KL(π ‖ π_ref) for each token. Arguments and result f64 \[N\].
@@ -276,21 +237,12 @@ fn sampler_differences(logprobs: &Tensor, micro_batch: &MicroBatch) -> [Tensor; 
     let sampler = micro_batch.sampler_logprobs.to_kind(Kind::Double);
     let probs = (trainer.exp() - sampler.exp()).abs();
     let difference = &trainer - &sampler;
-    [
-        probs.sum(Kind::Double),
-        largest(&probs),
-        difference.abs().sum(Kind::Double),
-        k3(&difference).sum(Kind::Double),
-    ]
+    [probs.sum(Kind::Double), largest(&probs), difference.abs().sum(Kind::Double), k3(&difference).sum(Kind::Double)]
 }
 
 /// Largest element, 0 for none; a NaN wins.
 fn largest(values: &Tensor) -> Tensor {
-    if values.numel() == 0 {
-        values.sum(Kind::Double)
-    } else {
-        values.detach().max()
-    }
+    if values.numel() == 0 { values.sum(Kind::Double) } else { values.detach().max() }
 }
 
 /// Brings the scalars, in the order of the fields, to the host in one transfer.

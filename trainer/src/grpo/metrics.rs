@@ -48,22 +48,12 @@ pub fn rollout_metrics(trajectories: &[Trajectory], tool_names: &[&str]) -> Metr
 /// Metrics of a batch's advantages and groups.
 pub fn advantage_metrics(advantages: &Advantages) -> MetricMap {
     let mut metrics = MetricMap::new();
-    add_spread(
-        &mut metrics,
-        "critic/advantages",
-        advantages.kept().map(|(_, value)| value),
-    );
+    add_spread(&mut metrics, "critic/advantages", advantages.kept().map(|(_, value)| value));
     let groups = advantages.num_groups.max(1) as f64;
     let flat = advantages.num_zero_variance_groups as f64;
     metrics.insert("group/zero_variance_fraction".to_owned(), flat / groups);
-    metrics.insert(
-        "group/num_non_finite_rewards".to_owned(),
-        advantages.num_non_finite_rewards as f64,
-    );
-    metrics.insert(
-        "group/num_dropped_samples".to_owned(),
-        advantages.num_dropped_with_group as f64,
-    );
+    metrics.insert("group/num_non_finite_rewards".to_owned(), advantages.num_non_finite_rewards as f64);
+    metrics.insert("group/num_dropped_samples".to_owned(), advantages.num_dropped_with_group as f64);
     metrics
 }
 
@@ -74,14 +64,8 @@ fn add_spread(metrics: &mut MetricMap, prefix: &str, values: impl Iterator<Item 
         return;
     }
     metrics.insert(format!("{prefix}/mean"), mean(&values));
-    metrics.insert(
-        format!("{prefix}/max"),
-        values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-    );
-    metrics.insert(
-        format!("{prefix}/min"),
-        values.iter().copied().fold(f64::INFINITY, f64::min),
-    );
+    metrics.insert(format!("{prefix}/max"), values.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    metrics.insert(format!("{prefix}/min"), values.iter().copied().fold(f64::INFINITY, f64::min));
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -94,38 +78,20 @@ fn share(trajectories: &[Trajectory], holds: impl Fn(&Trajectory) -> bool) -> f6
 }
 
 fn add_scores(metrics: &mut MetricMap, trajectories: &[Trajectory]) {
-    let scores = || {
-        trajectories
-            .iter()
-            .map(|t| t.reward.score)
-            .filter(|score| score.is_finite())
-    };
+    let scores = || trajectories.iter().map(|t| t.reward.score).filter(|score| score.is_finite());
     add_spread(metrics, "critic/score", scores());
     // The penalty is in the loss, never in the reward: the two are the same.
     add_spread(metrics, "critic/rewards", scores());
-    metrics.insert(
-        "rubric/format".to_owned(),
-        share(trajectories, |t| t.reward.outcome.format),
-    );
-    metrics.insert(
-        "rubric/correct".to_owned(),
-        share(trajectories, |t| t.reward.outcome.correct),
-    );
-    metrics.insert(
-        "rubric/memory_used".to_owned(),
-        share(trajectories, |t| t.reward.outcome.memory_used),
-    );
+    metrics.insert("rubric/format".to_owned(), share(trajectories, |t| t.reward.outcome.format));
+    metrics.insert("rubric/correct".to_owned(), share(trajectories, |t| t.reward.outcome.correct));
+    metrics.insert("rubric/memory_used".to_owned(), share(trajectories, |t| t.reward.outcome.memory_used));
     let f1: Vec<f64> = trajectories.iter().map(|t| t.reward.f1).collect();
     metrics.insert("rubric/f1".to_owned(), mean(&f1));
 }
 
 fn add_lengths(metrics: &mut MetricMap, trajectories: &[Trajectory]) {
     let each = |count: fn(&Trajectory) -> usize| trajectories.iter().map(move |t| count(t) as f64);
-    add_spread(
-        metrics,
-        "response_length",
-        each(Trajectory::num_completion_tokens),
-    );
+    add_spread(metrics, "response_length", each(Trajectory::num_completion_tokens));
     add_spread(metrics, "prompt_length", each(|t| t.num_prompt_tokens));
     add_spread(metrics, "num_turns", each(|t| t.turns.len()));
     add_spread(metrics, "tool_call_counts", each(|t| t.tool_steps().count()));
@@ -136,23 +102,14 @@ fn add_lengths(metrics: &mut MetricMap, trajectories: &[Trajectory]) {
     metrics.insert("response_length/clip_ratio".to_owned(), share(trajectories, cut));
     let num_turns: usize = trajectories.iter().map(|t| t.turns.len()).sum();
     let num_cut = trajectories.iter().filter(|t| cut(t)).count();
-    metrics.insert(
-        "response_length_turn/clip_ratio".to_owned(),
-        num_cut as f64 / num_turns.max(1) as f64,
-    );
+    metrics.insert("response_length_turn/clip_ratio".to_owned(), num_cut as f64 / num_turns.max(1) as f64);
     let num_tokens: usize = trajectories.iter().map(|t| t.token_ids.len()).sum();
     metrics.insert("perf/total_num_tokens".to_owned(), num_tokens as f64);
 }
 
 /// `tools/{name}/calls` is calls per trajectory, `tools/first/{name}` the share of trajectories that begin with the tool.
 fn add_tools(metrics: &mut MetricMap, trajectories: &[Trajectory], tool_names: &[&str]) {
-    let known = |step: &ToolStep| {
-        tool_names
-            .iter()
-            .copied()
-            .find(|name| *name == step.tool)
-            .unwrap_or(UNKNOWN_TOOL)
-    };
+    let known = |step: &ToolStep| tool_names.iter().copied().find(|name| *name == step.tool).unwrap_or(UNKNOWN_TOOL);
     let mut calls: BTreeMap<&str, usize> = tool_names.iter().map(|name| (*name, 0)).collect();
     calls.insert(UNKNOWN_TOOL, 0);
     let mut first = calls.clone();
@@ -164,51 +121,30 @@ fn add_tools(metrics: &mut MetricMap, trajectories: &[Trajectory], tool_names: &
             num_calls += 1;
             num_valid += usize::from(step.valid);
         }
-        *first
-            .entry(trajectory.tool_steps().next().map_or(NO_TOOL, known))
-            .or_default() += 1;
+        *first.entry(trajectory.tool_steps().next().map_or(NO_TOOL, known)).or_default() += 1;
     }
     let total = trajectories.len() as f64;
-    metrics.extend(
-        calls
-            .iter()
-            .map(|(name, &count)| (format!("tools/{name}/calls"), count as f64 / total)),
-    );
-    metrics.extend(
-        first
-            .iter()
-            .map(|(name, &count)| (format!("tools/first/{name}"), count as f64 / total)),
-    );
+    metrics.extend(calls.iter().map(|(name, &count)| (format!("tools/{name}/calls"), count as f64 / total)));
+    metrics.extend(first.iter().map(|(name, &count)| (format!("tools/first/{name}"), count as f64 / total)));
     if num_calls > 0 {
-        metrics.insert(
-            "tools/valid_ratio".to_owned(),
-            num_valid as f64 / num_calls as f64,
-        );
+        metrics.insert("tools/valid_ratio".to_owned(), num_valid as f64 / num_calls as f64);
     }
     add_navigation(metrics, trajectories);
 }
 
 /// Where in the pyramid the attempts looked, and whether what they saw was evidence.
 fn add_navigation(metrics: &mut MetricMap, trajectories: &[Trajectory]) {
-    let hits: Vec<f64> = trajectories
-        .iter()
-        .filter_map(|t| t.reward.evidence_hit_ratio)
-        .collect();
+    let hits: Vec<f64> = trajectories.iter().filter_map(|t| t.reward.evidence_hit_ratio).collect();
     if !hits.is_empty() {
         metrics.insert("tools/evidence_hit_ratio".to_owned(), mean(&hits));
     }
-    let touched: Vec<BTreeSet<u8>> = trajectories
-        .iter()
-        .map(|t| t.tool_steps().filter_map(|step| step.level).collect())
-        .collect();
+    let touched: Vec<BTreeSet<u8>> =
+        trajectories.iter().map(|t| t.tool_steps().filter_map(|step| step.level).collect()).collect();
     let num_levels: Vec<f64> = touched.iter().map(|levels| levels.len() as f64).collect();
     metrics.insert("tools/levels_touched".to_owned(), mean(&num_levels));
     for level in LEVELS {
         let count = touched.iter().filter(|levels| levels.contains(&level)).count();
-        metrics.insert(
-            format!("tools/level_{level}/share"),
-            count as f64 / touched.len() as f64,
-        );
+        metrics.insert(format!("tools/level_{level}/share"), count as f64 / touched.len() as f64);
     }
 }
 
@@ -238,19 +174,8 @@ mod tests {
             let end = start + num_sampled;
             loss_mask.resize(end, 1);
             loss_mask.resize(end + 2, 0);
-            let spans = (
-                Span { start, end },
-                Span {
-                    start: end,
-                    end: end + 2,
-                },
-            );
-            built.push(Turn {
-                completion: spans.0,
-                observation: spans.1,
-                text: String::new(),
-                tool_steps,
-            });
+            let spans = (Span { start, end }, Span { start: end, end: end + 2 });
+            built.push(Turn { completion: spans.0, observation: spans.1, text: String::new(), tool_steps });
         }
         let correct = score > 0.0;
         Trajectory {
@@ -270,11 +195,7 @@ mod tests {
             stop,
             answer: None,
             reward: RewardParts {
-                outcome: Outcome {
-                    format: true,
-                    correct,
-                    memory_used: score != 0.0,
-                },
+                outcome: Outcome { format: true, correct, memory_used: score != 0.0 },
                 case: RubricCase::CorrectWithMemory,
                 score,
                 f1: if correct { 1.0 } else { 0.25 },
@@ -284,17 +205,8 @@ mod tests {
     }
 
     fn batch() -> Vec<Trajectory> {
-        let found = vec![
-            (
-                3,
-                vec![step("search_records", Some(2)), step("read_file", Some(3))],
-            ),
-            (5, vec![]),
-        ];
-        let lost = vec![
-            (1, vec![step("rm -rf", None)]),
-            (2, vec![step("search_records", Some(2))]),
-        ];
+        let found = vec![(3, vec![step("search_records", Some(2)), step("read_file", Some(3))]), (5, vec![])];
+        let lost = vec![(1, vec![step("rm -rf", None)]), (2, vec![step("search_records", Some(2))])];
         vec![
             trajectory(1.0, StopReason::Answered, found),
             trajectory(-0.5, StopReason::TurnTokenLimit, lost),
@@ -348,10 +260,7 @@ mod tests {
             let got = metrics.get(name).unwrap_or_else(|| panic!("{name} is missing"));
             assert!((got - value).abs() < 1e-12, "{name}: {got} is not {value}");
         }
-        assert!(
-            metrics.keys().all(|name| !name.contains("rm -rf")),
-            "sampled text became a metric name"
-        );
+        assert!(metrics.keys().all(|name| !name.contains("rm -rf")), "sampled text became a metric name");
         assert!(metrics.values().all(|value| value.is_finite()));
     }
 
@@ -377,9 +286,6 @@ mod tests {
             ("group/num_non_finite_rewards", 1.0),
             ("group/zero_variance_fraction", 0.25),
         ];
-        assert_eq!(
-            metrics,
-            expected.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
-        );
+        assert_eq!(metrics, expected.into_iter().map(|(k, v)| (k.to_owned(), v)).collect());
     }
 }

@@ -243,17 +243,12 @@ pub fn pack(
     counts: GlobalCounts,
     options: &PackOptions,
 ) -> Result<PackedBatch, PackError> {
-    assert!(
-        options.micro_batch_tokens > 0,
-        "micro_batch_tokens must be at least 1"
-    );
+    assert!(options.micro_batch_tokens > 0, "micro_batch_tokens must be at least 1");
     check_norm(options)?;
     for (index, sequence) in sequences.iter().enumerate() {
         check_sequence(index, sequence)?;
     }
-    let mut order: Vec<usize> = (0..sequences.len())
-        .filter(|&i| sequences[i].num_scored() > 0)
-        .collect();
+    let mut order: Vec<usize> = (0..sequences.len()).filter(|&i| sequences[i].num_scored() > 0).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(sequences[i].token_ids.len()), i));
     let lengths: Vec<usize> = order.iter().map(|&i| sequences[i].token_ids.len()).collect();
     let micro_batches = cut(&lengths, options.micro_batch_tokens)
@@ -263,18 +258,13 @@ pub fn pack(
     Ok(PackedBatch {
         micro_batches,
         counts,
-        num_oversized: lengths
-            .iter()
-            .filter(|&&n| n > options.micro_batch_tokens)
-            .count(),
+        num_oversized: lengths.iter().filter(|&&n| n > options.micro_batch_tokens).count(),
         num_unscored: sequences.len() - order.len(),
     })
 }
 
 fn check_norm(options: &PackOptions) -> Result<(), PackError> {
-    let usable = options
-        .sequence_norm
-        .is_some_and(|norm| norm.is_finite() && norm > 0.0);
+    let usable = options.sequence_norm.is_some_and(|norm| norm.is_finite() && norm > 0.0);
     if options.aggregation == LossAggregation::SeqMeanTokenSumNorm && !usable {
         return Err(PackError::SequenceNorm(options.sequence_norm));
     }
@@ -282,34 +272,19 @@ fn check_norm(options: &PackOptions) -> Result<(), PackError> {
 }
 
 fn check_sequence(index: usize, sequence: &TrainSequence) -> Result<(), PackError> {
-    let (num_ids, num_mask, num_logprobs) = (
-        sequence.token_ids.len(),
-        sequence.loss_mask.len(),
-        sequence.sampler_logprobs.len(),
-    );
+    let (num_ids, num_mask, num_logprobs) =
+        (sequence.token_ids.len(), sequence.loss_mask.len(), sequence.sampler_logprobs.len());
     if num_ids == 0 || num_ids != num_mask || num_ids != num_logprobs {
-        return Err(PackError::Lengths {
-            sequence: index,
-            num_ids,
-            num_mask,
-            num_logprobs,
-        });
+        return Err(PackError::Lengths { sequence: index, num_ids, num_mask, num_logprobs });
     }
     if let Some(position) = sequence.loss_mask.iter().position(|&mask| mask > 1) {
-        return Err(PackError::MaskValue {
-            sequence: index,
-            position,
-            value: sequence.loss_mask[position],
-        });
+        return Err(PackError::MaskValue { sequence: index, position, value: sequence.loss_mask[position] });
     }
     if sequence.loss_mask[0] == 1 {
         return Err(PackError::FirstToken { sequence: index });
     }
     if !sequence.advantage.is_finite() {
-        return Err(PackError::Advantage {
-            sequence: index,
-            value: sequence.advantage,
-        });
+        return Err(PackError::Advantage { sequence: index, value: sequence.advantage });
     }
     Ok(())
 }
@@ -333,19 +308,12 @@ fn token_weight(num_scored: usize, counts: GlobalCounts, options: &PackOptions) 
         LossAggregation::TokenMean => 1.0 / counts.num_tokens as f64,
         LossAggregation::SeqMeanTokenSum => 1.0 / num_sequences,
         LossAggregation::SeqMeanTokenMean => 1.0 / (num_sequences * num_scored as f64),
-        LossAggregation::SeqMeanTokenSumNorm => {
-            1.0 / (num_sequences * options.sequence_norm.expect("checked by pack"))
-        }
+        LossAggregation::SeqMeanTokenSumNorm => 1.0 / (num_sequences * options.sequence_norm.expect("checked by pack")),
     }
 }
 
 /// Packs the sequences at `rows`, in that order.
-fn micro_batch(
-    sequences: &[TrainSequence],
-    rows: &[usize],
-    counts: GlobalCounts,
-    options: &PackOptions,
-) -> MicroBatch {
+fn micro_batch(sequences: &[TrainSequence], rows: &[usize], counts: GlobalCounts, options: &PackOptions) -> MicroBatch {
     let (mut ids, mut positions, mut target_ids) = (Vec::new(), Vec::new(), Vec::new());
     let (mut advantages, mut sampler, mut weights) = (Vec::new(), Vec::new(), Vec::new());
     let mut targets = Vec::new();
@@ -360,19 +328,13 @@ fn micro_batch(
             advantages.push(sequence.advantage as f32);
             sampler.push(sequence.sampler_logprobs[position]);
             weights.push(weight);
-            targets.push(TokenPlace {
-                sequence: row,
-                position,
-            });
+            targets.push(TokenPlace { sequence: row, position });
         }
     }
     let sequence_of: Vec<i64> = targets.iter().map(|place| place.sequence as i64).collect();
     MicroBatch {
         token_ids: Tensor::from_slice(&ids),
-        lengths: rows
-            .iter()
-            .map(|&row| sequences[row].token_ids.len() as i64)
-            .collect(),
+        lengths: rows.iter().map(|&row| sequences[row].token_ids.len() as i64).collect(),
         score_positions: Tensor::from_slice(&positions),
         target_ids: Tensor::from_slice(&target_ids),
         sequence_of: Tensor::from_slice(&sequence_of),

@@ -26,9 +26,7 @@ pub struct EventFile {
 impl EventFile {
     /// Creates a new file in `dir`; files that are there stay and come before it.
     pub fn create(dir: &Path) -> Result<Self, MetricsError> {
-        let mut events = Self {
-            file: create_next(dir)?,
-        };
+        let mut events = Self { file: create_next(dir)? };
         let mut header = Event::new();
         header.set_file_version("brain.Event:2".to_owned());
         events.write(header, 0)?;
@@ -74,15 +72,7 @@ impl EventFile {
         let content = data.write_to_bytes().expect("a message in memory can be written");
         let mut tensor = tensor_of(DataType::DT_FLOAT);
         tensor.set_float_val(vec![0.0]);
-        self.write_values(
-            vec![plugin_value(
-                "_hparams_/session_start_info",
-                "hparams",
-                content,
-                tensor,
-            )],
-            0,
-        )
+        self.write_values(vec![plugin_value("_hparams_/session_start_info", "hparams", content, tensor)], 0)
     }
 
     fn write_values(&mut self, values: Vec<Summary_Value>, step: u64) -> Result<(), MetricsError> {
@@ -96,9 +86,7 @@ impl EventFile {
     fn write(&mut self, mut event: Event, step: u64) -> Result<(), MetricsError> {
         event.set_wall_time(now_s());
         event.set_step(i64::try_from(step).expect("a run has fewer than 2^63 steps"));
-        let data = event
-            .write_to_bytes()
-            .expect("a message in memory can be written");
+        let data = event.write_to_bytes().expect("a message in memory can be written");
         let mut record = Vec::with_capacity(data.len() + 16);
         RecordWriter::new(&mut record).write(&data)?;
         // One write a record: a reader may look at any time.
@@ -113,15 +101,8 @@ fn create_next(dir: &Path) -> std::io::Result<fs_err::File> {
     let second = now_s() as u64;
     let mut number = 0;
     loop {
-        let path = dir.join(format!(
-            "events.out.tfevents.{second:010}.napmem.{}.{number}",
-            std::process::id()
-        ));
-        match fs_err::OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(path)
-        {
+        let path = dir.join(format!("events.out.tfevents.{second:010}.napmem.{}.{number}", std::process::id()));
+        match fs_err::OpenOptions::new().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
             result => return result,
         }
@@ -129,9 +110,7 @@ fn create_next(dir: &Path) -> std::io::Result<fs_err::File> {
 }
 
 fn now_s() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |since| since.as_secs_f64())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// An empty tensor of shape `[1]`.
@@ -185,10 +164,7 @@ mod tests {
 
     /// Events of all files of a folder, in order, with every checksum compared.
     fn read(dir: &Path) -> Vec<Event> {
-        let mut files: Vec<_> = fs_err::read_dir(dir)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let mut files: Vec<_> = fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         let mut events = Vec::new();
         for file in files {
@@ -198,10 +174,7 @@ mod tests {
                 let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
                 let crc = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap());
                 let data = &rest[12..12 + length];
-                assert_eq!(
-                    (crc(8), crc(12 + length)),
-                    (masked_crc32c(&rest[..8]), masked_crc32c(data))
-                );
+                assert_eq!((crc(8), crc(12 + length)), (masked_crc32c(&rest[..8]), masked_crc32c(data)));
                 events.push(Event::parse_from_bytes(data).unwrap());
                 rest = &rest[16 + length..];
             }
@@ -218,26 +191,18 @@ mod tests {
         metrics.set("actor/lr", 1e-6);
         file.scalars(3, &metrics).unwrap();
         file.text(3, "trajectory", "**bold**").unwrap();
-        file.hyperparameters(&toml::from_str("a = 1\n[b]\nc = \"x\"\n").unwrap())
-            .unwrap();
+        file.hyperparameters(&toml::from_str("a = 1\n[b]\nc = \"x\"\n").unwrap()).unwrap();
         let events = read(dir.path());
         assert_eq!(events[0].get_file_version(), "brain.Event:2");
         assert_eq!(events[1].get_step(), 3);
         let scalars = events[1].get_summary().get_value();
-        assert_eq!(
-            (scalars[0].get_tag(), scalars[0].get_simple_value()),
-            ("critic/score/mean", 0.25)
-        );
-        assert_eq!(
-            (scalars[1].get_tag(), scalars[1].get_simple_value()),
-            ("actor/lr", 1e-6)
-        );
+        assert_eq!((scalars[0].get_tag(), scalars[0].get_simple_value()), ("critic/score/mean", 0.25));
+        assert_eq!((scalars[1].get_tag(), scalars[1].get_simple_value()), ("actor/lr", 1e-6));
         let text = &events[2].get_summary().get_value()[0];
         assert_eq!(text.get_metadata().get_plugin_data().get_plugin_name(), "text");
         assert_eq!(text.get_tensor().get_string_val()[0], b"**bold**");
         let hparams = &events[3].get_summary().get_value()[0];
-        let data =
-            HParamsPluginData::parse_from_bytes(hparams.get_metadata().get_plugin_data().get_content());
+        let data = HParamsPluginData::parse_from_bytes(hparams.get_metadata().get_plugin_data().get_content());
         let data = data.unwrap();
         let values = data.get_session_start_info().get_hparams();
         assert_eq!(values["a"].get_number_value(), 1.0);
@@ -251,10 +216,7 @@ mod tests {
         EventFile::create(dir.path()).unwrap().forget_from(5).unwrap();
         assert_eq!(fs_err::read_dir(dir.path()).unwrap().count(), 2);
         let events = read(dir.path());
-        assert_eq!(
-            events[2].get_session_log().get_status(),
-            SessionLog_SessionStatus::START
-        );
+        assert_eq!(events[2].get_session_log().get_status(), SessionLog_SessionStatus::START);
         assert_eq!(events[2].get_step(), 5);
     }
 }

@@ -34,9 +34,7 @@ impl JsonLines {
         let aside = path.with_extension("jsonl.tmp");
         fs_err::write(&aside, kept)?;
         fs_err::rename(&aside, path)?;
-        Ok(Self {
-            file: fs_err::OpenOptions::new().append(true).open(path)?,
-        })
+        Ok(Self { file: fs_err::OpenOptions::new().append(true).open(path)? })
     }
 
     /// Appends a line; it is with the operating system when this returns.
@@ -99,9 +97,6 @@ mod tests {
         let path = folder.path().join("metrics.jsonl");
         fs_err::write(&path, "{\"step\":0}\nhello\n").unwrap();
         let message = JsonLines::open(&path, Some(1)).unwrap_err().to_string();
-        assert!(
-            message.starts_with(&format!("{}:2: not a line of metrics", path.display())),
-            "{message}"
-        );
+        assert!(message.starts_with(&format!("{}:2: not a line of metrics", path.display())), "{message}");
     }
 }

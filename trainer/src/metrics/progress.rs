@@ -25,9 +25,7 @@ impl Default for Progress {
 impl Progress {
     /// Bars on standard error if standard output is a terminal, else plain lines on standard output.
     pub fn new() -> Self {
-        Self {
-            bars: std::io::stdout().is_terminal().then(MultiProgress::new),
-        }
+        Self { bars: std::io::stdout().is_terminal().then(MultiProgress::new) }
     }
 
     /// Says nothing at all.
@@ -49,35 +47,20 @@ impl Progress {
     pub fn phase(&self, name: impl Into<String>, total: u64, unit: &'static str) -> Phase {
         let name = name.into();
         let bar = match &self.bars {
-            Some(bars) => bars.add(
-                ProgressBar::new(total)
-                    .with_style(style(unit))
-                    .with_message(name.clone()),
-            ),
+            Some(bars) => bars.add(ProgressBar::new(total).with_style(style(unit)).with_message(name.clone())),
             None => ProgressBar::hidden(),
         };
         bar.set_length(total);
         let start = Instant::now();
         let is_plain = self.bars.is_none();
-        Phase {
-            bar,
-            name,
-            unit,
-            is_plain,
-            num_tokens: AtomicU64::new(0),
-            start,
-            last_line: Mutex::new(start),
-        }
+        Phase { bar, name, unit, is_plain, num_tokens: AtomicU64::new(0), start, last_line: Mutex::new(start) }
     }
 }
 
 fn style(unit: &str) -> ProgressStyle {
-    let template = format!(
-        "{{msg:>12}} [{{bar:30}}] {{pos}}/{{len}} {unit} {{prefix}} {{elapsed_precise}} ETA {{eta_precise}}"
-    );
-    ProgressStyle::with_template(&template)
-        .expect("the template is well-formed")
-        .progress_chars("=> ")
+    let template =
+        format!("{{msg:>12}} [{{bar:30}}] {{pos}}/{{len}} {unit} {{prefix}} {{elapsed_precise}} ETA {{eta_precise}}");
+    ProgressStyle::with_template(&template).expect("the template is well-formed").progress_chars("=> ")
 }
 
 /// A running phase; advanced from any thread.
@@ -100,8 +83,7 @@ impl Phase {
         if self.is_plain {
             self.plain_line();
         } else if num_tokens > 0 {
-            self.bar
-                .set_prefix(format!("{:.0} tokens/s", self.tokens_per_s()));
+            self.bar.set_prefix(format!("{:.0} tokens/s", self.tokens_per_s()));
         }
     }
 
@@ -125,11 +107,7 @@ impl Phase {
         };
         if last.elapsed() >= PLAIN_INTERVAL {
             *last = Instant::now();
-            println!(
-                "{}, about {} left",
-                self.status(),
-                HumanDuration(self.remaining())
-            );
+            println!("{}, about {} left", self.status(), HumanDuration(self.remaining()));
         }
     }
 
@@ -138,9 +116,7 @@ impl Phase {
         if done == 0 {
             return Duration::ZERO;
         }
-        self.start
-            .elapsed()
-            .mul_f64(total.saturating_sub(done) as f64 / done as f64)
+        self.start.elapsed().mul_f64(total.saturating_sub(done) as f64 / done as f64)
     }
 
     fn status(&self) -> String {

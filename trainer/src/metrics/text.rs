@@ -15,13 +15,7 @@ pub fn trajectory_markdown(trajectory: &Trajectory) -> String {
 
 fn write_trajectory(out: &mut String, trajectory: &Trajectory) -> std::fmt::Result {
     let reward = &trajectory.reward;
-    writeln!(
-        out,
-        "**{}** ({}, user {})\n",
-        escape(&trajectory.question),
-        trajectory.category,
-        trajectory.user
-    )?;
+    writeln!(out, "**{}** ({}, user {})\n", escape(&trajectory.question), trajectory.category, trajectory.user)?;
     writeln!(out, "gold: {}\n", escape(&trajectory.gold.join(" | ")))?;
     for (index, turn) in trajectory.turns.iter().enumerate() {
         writeln!(out, "---\n\nTurn {}\n\n{}", index + 1, fenced(&turn.text))?;
@@ -30,13 +24,7 @@ fn write_trajectory(out: &mut String, trajectory: &Trajectory) -> std::fmt::Resu
         }
     }
     let answer = trajectory.answer.as_deref().unwrap_or("none");
-    writeln!(
-        out,
-        "---\n\nanswer: {} · stop: {:?} · score {:+}\n",
-        escape(answer),
-        trajectory.stop,
-        reward.score
-    )?;
+    writeln!(out, "---\n\nanswer: {} · stop: {:?} · score {:+}\n", escape(answer), trajectory.stop, reward.score)?;
     let yes = |value: bool| if value { "yes" } else { "no" };
     let outcome = &reward.outcome;
     write!(
@@ -55,12 +43,7 @@ fn write_trajectory(out: &mut String, trajectory: &Trajectory) -> std::fmt::Resu
 
 fn write_tool_step(out: &mut String, step: &ToolStep) -> std::fmt::Result {
     let note = if step.valid { "" } else { " (invalid)" };
-    writeln!(
-        out,
-        "→ `{}` `{}`{note}\n",
-        step.tool.replace('`', "'"),
-        step.arguments.to_string().replace('`', "'")
-    )?;
+    writeln!(out, "→ `{}` `{}`{note}\n", step.tool.replace('`', "'"), step.arguments.to_string().replace('`', "'"))?;
     let mut observation: String = step.observation.chars().take(MAX_OBSERVATION_CHARS).collect();
     if observation.len() < step.observation.len() {
         observation.push('…');
@@ -117,20 +100,11 @@ mod tests {
             num_prompt_tokens: 0,
             loss_mask: Vec::new(),
             sampler_logprobs: Vec::new(),
-            turns: vec![Turn {
-                completion: span,
-                observation: span,
-                text: "call".into(),
-                tool_steps: vec![step],
-            }],
+            turns: vec![Turn { completion: span, observation: span, text: "call".into(), tool_steps: vec![step] }],
             stop: StopReason::Answered,
             answer: Some("Galaxy".into()),
             reward: RewardParts {
-                outcome: Outcome {
-                    format: true,
-                    correct: true,
-                    memory_used: true,
-                },
+                outcome: Outcome { format: true, correct: true, memory_used: true },
                 case: RubricCase::CorrectWithMemory,
                 score: 1.0,
                 f1: 1.0,
@@ -142,22 +116,10 @@ mod tests {
     #[test]
     fn question_steps_and_outcome_are_shown() {
         let text = trajectory_markdown(&trajectory());
-        assert!(
-            text.starts_with("**Which \\*phone\\*?** (detail, user u1)"),
-            "{text}"
-        );
-        assert!(
-            text.contains("→ `search_records` `{\"query\":\"phone\"}`\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("**Which \\*phone\\*?** (detail, user u1)"), "{text}");
+        assert!(text.contains("→ `search_records` `{\"query\":\"phone\"}`\n"), "{text}");
         assert!(text.contains("````\nr1: bought a ```phone```\n````"), "{text}");
-        assert!(
-            text.contains("answer: Galaxy · stop: Answered · score +1\n"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("memory used yes · F1 1.00 · evidence hits 0.50\n"),
-            "{text}"
-        );
+        assert!(text.contains("answer: Galaxy · stop: Answered · score +1\n"), "{text}");
+        assert!(text.ends_with("memory used yes · F1 1.00 · evidence hits 0.50\n"), "{text}");
     }
 }

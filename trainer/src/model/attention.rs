@@ -56,7 +56,8 @@ impl Attention {
             }
             Some(LayerCache::Linear { .. }) => panic!("an attention layer was handed a DeltaNet cache"),
         };
-        let mixed = batch.layout.to_packed(&mixed.transpose(1, 2).reshape([query.size()[0], query.size()[2], heads * dim]));
+        let mixed =
+            batch.layout.to_packed(&mixed.transpose(1, 2).reshape([query.size()[0], query.size()[2], heads * dim]));
         let mixed = match gate {
             Some(gate) => mixed * gate.sigmoid(),
             None => mixed,

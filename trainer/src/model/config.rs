@@ -236,15 +236,18 @@ impl Family {
             return Err(keys.fault("num_key_value_heads", message));
         }
         let head_dim = keys.integer_or("head_dim", keys.integer("hidden_size")? / num_heads)?;
-        let nested = ["rope_parameters", "rope_scaling"].iter().find_map(|k| keys.object.get(*k).filter(|v| v.is_object()));
+        let nested =
+            ["rope_parameters", "rope_scaling"].iter().find_map(|k| keys.object.get(*k).filter(|v| v.is_object()));
         let rope = Keys { file: keys.file, object: nested.unwrap_or(keys.object) };
         let default_theta = if self == Self::Llama { 1e4 } else { 1e6 };
         let theta = rope.number_or("rope_theta", keys.number_or("rope_theta", default_theta)?)?;
         let default_partial = if self == Self::Qwen35 { 0.25 } else { 1.0 };
-        let partial = rope.number_or("partial_rotary_factor", keys.number_or("partial_rotary_factor", default_partial)?)?;
+        let partial =
+            rope.number_or("partial_rotary_factor", keys.number_or("partial_rotary_factor", default_partial)?)?;
         let rotary_dim = (head_dim as f64 * partial) as i64;
         if rotary_dim < 2 || rotary_dim % 2 != 0 || rotary_dim > head_dim {
-            let message = format!("times `head_dim` = {head_dim} must be an even number of 2 or more, found {rotary_dim}");
+            let message =
+                format!("times `head_dim` = {head_dim} must be an even number of 2 or more, found {rotary_dim}");
             return Err(keys.fault("partial_rotary_factor", message));
         }
         Ok(AttentionConfig {

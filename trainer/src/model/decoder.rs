@@ -59,8 +59,10 @@ impl Decoder {
 
     /// A copy of the weights that no update touches, on `device`.
     pub fn frozen_copy(&self, device: Device) -> Self {
-        let copy = |p: &Parameter| Parameter { name: p.name.clone(), tensor: p.tensor.detach().to_device(device).copy() };
-        let mut copy = Self::from_parameters(self.config.clone(), self.parameters.iter().map(copy).collect(), self.kind);
+        let copy =
+            |p: &Parameter| Parameter { name: p.name.clone(), tensor: p.tensor.detach().to_device(device).copy() };
+        let mut copy =
+            Self::from_parameters(self.config.clone(), self.parameters.iter().map(copy).collect(), self.kind);
         copy.num_tokens = self.num_tokens;
         copy
     }
@@ -119,7 +121,13 @@ impl Decoder {
     /// Residual stream [T, hidden] after the last layer, before the final norm, for packed `ids` i64 [T].
     ///
     /// With a cache the tokens follow what it holds, and it is advanced; `active` then says which rows advance (one token each).
-    pub fn forward(&self, ids_t: &Tensor, layout: &PackedLayout, cache: Option<&mut Cache>, active: Option<&[bool]>) -> Tensor {
+    pub fn forward(
+        &self,
+        ids_t: &Tensor,
+        layout: &PackedLayout,
+        cache: Option<&mut Cache>,
+        active: Option<&[bool]>,
+    ) -> Tensor {
         assert_eq!(ids_t.size(), [layout.num_tokens], "one id for each packed token");
         let rotation = self.rotation(layout);
         let active_r = active.map(|flags| Tensor::from_slice(flags).to_device(self.device));

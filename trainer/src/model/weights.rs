@@ -104,7 +104,8 @@ impl WeightFiles {
     pub fn open(dir: &Path) -> Result<Self, ModelFault> {
         let index = dir.join("model.safetensors.index.json");
         let single = dir.join("model.safetensors");
-        let files = if index.exists() { shard_names(&index)?.iter().map(|n| dir.join(n)).collect() } else { vec![single] };
+        let files =
+            if index.exists() { shard_names(&index)?.iter().map(|n| dir.join(n)).collect() } else { vec![single] };
         Self::map(dir, files)
     }
 
@@ -126,7 +127,11 @@ impl WeightFiles {
         let data_start = header + 8;
         for (name, info) in metadata.tensors() {
             if data_start + info.data_offsets.1 > map.len() {
-                let message = format!("truncated: `{name}` ends at byte {}, the file has {}", data_start + info.data_offsets.1, map.len());
+                let message = format!(
+                    "truncated: `{name}` ends at byte {}, the file has {}",
+                    data_start + info.data_offsets.1,
+                    map.len()
+                );
                 return Err(fault(message));
             }
             if self.entries.insert(name.clone(), (self.shards.len(), info.clone())).is_some() {
@@ -158,9 +163,10 @@ impl WeightFiles {
 
     /// Raw tensors of the folder that are not the text model's: vision and multi-token prediction.
     pub fn foreign(&self) -> impl Iterator<Item = (&str, Dtype, &[usize], &[u8])> {
-        self.entries.iter().filter(|(name, _)| is_foreign(name)).map(|(name, (shard, info))| {
-            (name.as_str(), info.dtype, info.shape.as_slice(), self.bytes(*shard, info))
-        })
+        self.entries
+            .iter()
+            .filter(|(name, _)| is_foreign(name))
+            .map(|(name, (shard, info))| (name.as_str(), info.dtype, info.shape.as_slice(), self.bytes(*shard, info)))
     }
 
     /// The name in the files of the parameter that we call `name`: as it is, or under one of the other prefixes in use.
@@ -223,7 +229,8 @@ fn is_foreign(name: &str) -> bool {
 
 fn shard_names(index: &Path) -> Result<BTreeSet<String>, ModelFault> {
     let text = fs_err::read_to_string(index)?;
-    let json: Value = serde_json::from_str(&text).map_err(|source| ModelFault::Json { file: index.to_path_buf(), source })?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|source| ModelFault::Json { file: index.to_path_buf(), source })?;
     let fault = |message: &str| ModelFault::Config {
         file: index.to_path_buf(),
         key: "weight_map".to_owned(),

@@ -130,12 +130,7 @@ impl AdamW {
             assert!(leaf.is_contiguous(), "parameter {name} is not contiguous");
             slots.push(Slot::new(name, leaf, options.weights)?);
         }
-        Ok(Self {
-            options,
-            slots,
-            num_steps: 0,
-            skips_in_row: 0,
-        })
+        Ok(Self { options, slots, num_steps: 0, skips_in_row: 0 })
     }
 
     /// Updates done, skipped ones not counted.
@@ -184,13 +179,7 @@ impl AdamW {
             let Some(grad) = grad else { continue };
             let key = mix_key(mix_key(self.options.seed, self.num_steps as u64), index as u64);
             num_weights += slot.weights.size()[0];
-            slot.update(
-                &grad.detach().reshape([-1]),
-                &self.options,
-                &scale,
-                key,
-                &mut changed,
-            );
+            slot.update(&grad.detach().reshape([-1]), &self.options, &scale, key, &mut changed);
         }
         Ok(StepReport {
             grad_norm,
@@ -212,26 +201,13 @@ impl AdamW {
         self.skips_in_row += 1;
         let (in_row, limit) = (self.skips_in_row as usize, self.options.max_skipped_steps);
         if in_row > limit {
-            return Err(OptimError::TooManySkips {
-                in_row,
-                limit,
-                reason,
-            });
+            return Err(OptimError::TooManySkips { in_row, limit, reason });
         }
-        Ok(StepReport {
-            grad_norm,
-            clipped: false,
-            changed_weight_fraction: 0.0,
-            skipped: Some(reason),
-        })
+        Ok(StepReport { grad_norm, clipped: false, changed_weight_fraction: 0.0, skipped: Some(reason) })
     }
 
     fn check_shapes(&self, grads: &[Option<Tensor>]) {
-        assert_eq!(
-            grads.len(),
-            self.slots.len(),
-            "one gradient (or none) for each parameter"
-        );
+        assert_eq!(grads.len(), self.slots.len(), "one gradient (or none) for each parameter");
         for (slot, grad) in self.slots.iter().zip(grads) {
             if let Some(grad) = grad {
                 assert_eq!(grad.size(), slot.leaf.size(), "gradient of {}", slot.name);
@@ -241,13 +217,7 @@ impl AdamW {
 
     /// Constants of step `num_steps`. Clipping is that of `torch.nn.utils.clip_grad_norm_`.
     fn scale(&self, grad_norm: f64, lr: f64) -> StepScale {
-        let AdamWOptions {
-            beta1,
-            beta2,
-            weight_decay,
-            max_grad_norm,
-            ..
-        } = self.options;
+        let AdamWOptions { beta1, beta2, weight_decay, max_grad_norm, .. } = self.options;
         let t = self.num_steps as f64;
         StepScale {
             grad_scale: max_grad_norm.map_or(1.0, |most| (most / (grad_norm + 1e-6)).min(1.0)),
@@ -269,15 +239,7 @@ impl Slot {
         let master = needs_master.then(|| weights.to_kind(Kind::Float));
         let zeros = || Tensor::zeros(weights.size(), (Kind::Float, weights.device()));
         let (exp_avg, exp_avg_sq, decays) = (zeros(), zeros(), leaf.dim() >= 2);
-        Ok(Self {
-            name,
-            leaf,
-            weights,
-            master,
-            exp_avg,
-            exp_avg_sq,
-            decays,
-        })
+        Ok(Self { name, leaf, weights, master, exp_avg, exp_avg_sq, decays })
     }
 
     /// Updates the parameter from its flat gradient, chunk by chunk, and appends the number of changed weights of each chunk.
@@ -347,11 +309,7 @@ fn scaled(grad: &Tensor, scale: f64) -> Tensor {
 
 /// Sum of i64 scalars, in one transfer from the device.
 fn total(counts: &[Tensor]) -> i64 {
-    if counts.is_empty() {
-        0
-    } else {
-        Tensor::stack(counts, 0).sum(Kind::Int64).int64_value(&[])
-    }
+    if counts.is_empty() { 0 } else { Tensor::stack(counts, 0).sum(Kind::Int64).int64_value(&[]) }
 }
 
 #[cfg(test)]

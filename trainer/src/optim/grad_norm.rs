@@ -11,12 +11,7 @@ pub fn squared_norms(grads: &[Option<Tensor>]) -> Vec<f64> {
         let Some(grad) = grad else { continue };
         let flat = grad.detach().reshape([-1]);
         for chunk in flat.split(chunk_len(flat.device()), 0) {
-            parts.push(
-                chunk
-                    .to_dtype(Kind::Double, false, true)
-                    .square_()
-                    .sum(Kind::Double),
-            );
+            parts.push(chunk.to_dtype(Kind::Double, false, true).square_().sum(Kind::Double));
             owners.push(index);
         }
     }
@@ -39,12 +34,7 @@ mod tests {
     fn sums_keep_small_values_beside_large_ones_and_show_what_is_not_finite() {
         let large = Tensor::from_slice(&[1e15f32, 3.0]);
         let bf16 = Tensor::from_slice(&[3.0f32, -4.0]).to_kind(Kind::BFloat16);
-        let grads = [
-            Some(large),
-            None,
-            Some(bf16),
-            Some(Tensor::from_slice(&[f32::MAX])),
-        ];
+        let grads = [Some(large), None, Some(bf16), Some(Tensor::from_slice(&[f32::MAX]))];
         let sums = squared_norms(&grads);
         assert_eq!((sums[1], sums[2]), (0.0, 25.0));
         assert!((sums[0] / (f64::from(1e15f32).powi(2)) - 1.0).abs() < 1e-15 && sums[3].is_finite());

@@ -30,10 +30,7 @@ pub fn round_to_bf16(values: &Tensor, key: u64, offset: i64) -> Tensor {
 /// One well-mixed 32-bit word for each element, i32 \[n\].
 fn random_words(values: &Tensor, key: u64, offset: i64) -> Tensor {
     let end = offset + values.size()[0];
-    assert!(
-        end <= i64::from(i32::MAX),
-        "a parameter of {end} elements is too large for 32-bit indices"
-    );
+    assert!(end <= i64::from(i32::MAX), "a parameter of {end} elements is too large for 32-bit indices");
     let (low, high) = (i64::from(key as u32 as i32), i64::from((key >> 32) as u32 as i32));
     let mut words = Tensor::arange_start(offset, end, (Kind::Int, values.device()));
     let _ = words.bitwise_xor_(low);
@@ -69,10 +66,7 @@ mod tests {
             let values = Tensor::full([n], value, (Kind::Float, Device::Cpu));
             let rounded = round_to_bf16(&values, mix_key(7, 3), 0).to_kind(Kind::Double);
             let (low, high) = (rounded.min().double_value(&[]), rounded.max().double_value(&[]));
-            assert!(
-                low < value && value < high,
-                "{value} is not between {low} and {high}"
-            );
+            assert!(low < value && value < high, "{value} is not between {low} and {high}");
             let mean = rounded.mean(Kind::Double).double_value(&[]);
             // Standard error is at most (high − low)/2/√n.
             let bound = 4.0 * (high - low) / 2.0 / (n as f64).sqrt();
@@ -91,20 +85,14 @@ mod tests {
     fn bits_depend_on_key_and_index_and_not_on_chunks() {
         let values = Tensor::full([4096], 1.003, (Kind::Float, Device::Cpu));
         let whole = round_to_bf16(&values, 5, 0);
-        let parts =
-            [(0, 1000), (1000, 3096)].map(|(start, n)| round_to_bf16(&values.narrow(0, start, n), 5, start));
+        let parts = [(0, 1000), (1000, 3096)].map(|(start, n)| round_to_bf16(&values.narrow(0, start, n), 5, start));
         assert!(Tensor::cat(&parts, 0).equal(&whole));
         // Of the elements about half are rounded up; unrelated choices agree on half of them.
-        for other in [
-            round_to_bf16(&values, 6, 0),
-            round_to_bf16(&values, 5 | (1 << 32), 0),
-            round_to_bf16(&values, 5, 4096),
-        ] {
+        for other in
+            [round_to_bf16(&values, 6, 0), round_to_bf16(&values, 5 | (1 << 32), 0), round_to_bf16(&values, 5, 4096)]
+        {
             let num_equal = other.eq_tensor(&whole).sum(Kind::Int64).int64_value(&[]);
-            assert!(
-                (1700..3000).contains(&num_equal),
-                "{num_equal} of 4096 rounded alike"
-            );
+            assert!((1700..3000).contains(&num_equal), "{num_equal} of 4096 rounded alike");
         }
     }
 }

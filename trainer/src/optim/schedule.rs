@@ -56,13 +56,7 @@ mod tests {
     #[test]
     fn rates_by_hand() {
         let rate = |schedule, warmup_steps, total_steps, step| {
-            LearningRate {
-                peak: 8.0,
-                schedule,
-                warmup_steps,
-                total_steps,
-            }
-            .at(step)
+            LearningRate { peak: 8.0, schedule, warmup_steps, total_steps }.at(step)
         };
         let cases = [
             (Schedule::Constant, 0, 10, 0, 8.0),
@@ -81,10 +75,7 @@ mod tests {
         ];
         for (schedule, warmup, total, step, expected) in cases {
             let got = rate(schedule, warmup, total, step);
-            assert!(
-                (got - expected).abs() < 1e-12,
-                "{schedule:?} {warmup}/{total} at {step}: {got}"
-            );
+            assert!((got - expected).abs() < 1e-12, "{schedule:?} {warmup}/{total} at {step}: {got}");
         }
     }
 }

@@ -20,11 +20,7 @@ impl AdamW {
         ];
         for slot in &self.slots {
             let shape = slot.leaf.size();
-            tensors.extend(
-                slot.state()
-                    .into_iter()
-                    .map(|(name, flat)| (name, flat.view(shape.as_slice()))),
-            );
+            tensors.extend(slot.state().into_iter().map(|(name, flat)| (name, flat.view(shape.as_slice()))));
         }
         tensors
     }
@@ -33,10 +29,7 @@ impl AdamW {
     ///
     /// # Errors
     /// A tensor that is missing, unknown or misshapen, or a master that does not round to its weights.
-    pub fn load_state(
-        &mut self,
-        tensors: impl IntoIterator<Item = (String, Tensor)>,
-    ) -> Result<(), OptimError> {
+    pub fn load_state(&mut self, tensors: impl IntoIterator<Item = (String, Tensor)>) -> Result<(), OptimError> {
         let _guard = tch::no_grad_guard();
         let mut given: BTreeMap<String, Tensor> = tensors.into_iter().collect();
         let num_steps = take(&mut given, NUM_STEPS, Kind::Int64, &[1])?;
@@ -63,18 +56,10 @@ impl AdamW {
     /// Refuses masters of other weights: the next step would silently undo the weights that were loaded. `sources` are in the
     /// order of all slots' states.
     fn check_masters(&self, sources: &[Tensor]) -> Result<(), OptimError> {
-        let all = self
-            .slots
-            .iter()
-            .flat_map(|slot| slot.state().into_iter().map(move |(name, _)| (slot, name)));
+        let all = self.slots.iter().flat_map(|slot| slot.state().into_iter().map(move |(name, _)| (slot, name)));
         for ((slot, name), source) in all.zip(sources) {
             let is_master = slot.master.is_some() && name.starts_with("master.");
-            let rounded = || {
-                source
-                    .reshape([-1])
-                    .to_kind(Kind::BFloat16)
-                    .to_device(slot.weights.device())
-            };
+            let rounded = || source.reshape([-1]).to_kind(Kind::BFloat16).to_device(slot.weights.device());
             if is_master && !rounded().equal(&slot.weights) {
                 return Err(OptimError::OtherWeights { name });
             }
@@ -89,20 +74,12 @@ impl Slot {
         let master = self.master.as_ref().map(|master| ("master", master));
         let moments = [("exp_avg", &self.exp_avg), ("exp_avg_sq", &self.exp_avg_sq)];
         let all = moments.into_iter().chain(master);
-        all.map(|(part, tensor)| (format!("{part}.{}", self.name), tensor.shallow_clone()))
-            .collect()
+        all.map(|(part, tensor)| (format!("{part}.{}", self.name), tensor.shallow_clone())).collect()
     }
 }
 
-fn take(
-    given: &mut BTreeMap<String, Tensor>,
-    name: &str,
-    kind: Kind,
-    shape: &[i64],
-) -> Result<Tensor, OptimError> {
-    let tensor = given
-        .remove(name)
-        .ok_or_else(|| OptimError::Missing(name.to_owned()))?;
+fn take(given: &mut BTreeMap<String, Tensor>, name: &str, kind: Kind, shape: &[i64]) -> Result<Tensor, OptimError> {
+    let tensor = given.remove(name).ok_or_else(|| OptimError::Missing(name.to_owned()))?;
     if tensor.kind() == kind && tensor.size() == shape {
         return Ok(tensor);
     }
@@ -126,10 +103,7 @@ mod tests {
 
     fn grads(step: i64) -> Vec<Option<Tensor>> {
         let scale = 0.1 * step as f64;
-        vec![
-            Some(values(Kind::BFloat16, &[3, 5], scale)),
-            Some(values(Kind::Float, &[4], -scale)),
-        ]
+        vec![Some(values(Kind::BFloat16, &[3, 5], scale)), Some(values(Kind::Float, &[4], -scale))]
     }
 
     fn optimizer(weights: WeightUpdate) -> AdamW {
@@ -137,22 +111,11 @@ mod tests {
             ("w".to_owned(), values(Kind::BFloat16, &[3, 5], 0.07)),
             ("b".to_owned(), values(Kind::Float, &[4], 0.2)),
         ];
-        AdamW::new(
-            params,
-            AdamWOptions {
-                weights,
-                seed: 3,
-                ..AdamWOptions::default()
-            },
-        )
-        .unwrap()
+        AdamW::new(params, AdamWOptions { weights, seed: 3, ..AdamWOptions::default() }).unwrap()
     }
 
     fn copies(tensors: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
-        tensors
-            .into_iter()
-            .map(|(name, tensor)| (name, tensor.copy()))
-            .collect()
+        tensors.into_iter().map(|(name, tensor)| (name, tensor.copy())).collect()
     }
 
     #[test]
@@ -187,10 +150,7 @@ mod tests {
     fn names_and_shapes_are_fixed() {
         let names = |weights| -> Vec<String> {
             let tensors = optimizer(weights).state_tensors();
-            tensors
-                .iter()
-                .map(|(name, tensor)| format!("{name} {:?}", tensor.size()))
-                .collect()
+            tensors.iter().map(|(name, tensor)| format!("{name} {:?}", tensor.size())).collect()
         };
         let masters = [
             "num_steps [1]",
@@ -202,10 +162,7 @@ mod tests {
             "exp_avg_sq.b [4]",
         ];
         assert_eq!(names(WeightUpdate::Fp32Master), masters);
-        let without: Vec<_> = masters
-            .into_iter()
-            .filter(|name| !name.starts_with("master"))
-            .collect();
+        let without: Vec<_> = masters.into_iter().filter(|name| !name.starts_with("master")).collect();
         assert_eq!(names(WeightUpdate::Bf16Stochastic), without);
     }
 
@@ -217,10 +174,7 @@ mod tests {
         let mut missing = state();
         drop(missing.remove(3));
         let mut unknown = state();
-        unknown.push((
-            "exp_avg.c".to_owned(),
-            Tensor::zeros([1], (Kind::Float, Device::Cpu)),
-        ));
+        unknown.push(("exp_avg.c".to_owned(), Tensor::zeros([1], (Kind::Float, Device::Cpu))));
         let mut misfit = state();
         misfit[5].1 = Tensor::zeros([5], (Kind::Float, Device::Cpu));
         let cases = [
@@ -234,10 +188,7 @@ mod tests {
             let error = fresh.load_state(state).unwrap_err().to_string();
             assert!(error.contains(message), "{error:?} lacks {message:?}");
             assert_eq!(fresh.num_steps(), 0);
-            assert_eq!(
-                fresh.slots[0].exp_avg.abs().sum(Kind::Double).double_value(&[]),
-                0.0
-            );
+            assert_eq!(fresh.slots[0].exp_avg.abs().sum(Kind::Double).double_value(&[]), 0.0);
         }
     }
 }

@@ -17,10 +17,7 @@ impl Resolved {
     /// The ids that name a message.
     pub(super) fn known(self) -> Vec<String> {
         let unresolved = self.unresolved;
-        self.ids
-            .into_iter()
-            .filter(|id| !unresolved.contains(id))
-            .collect()
+        self.ids.into_iter().filter(|id| !unresolved.contains(id)).collect()
     }
 }
 
@@ -29,10 +26,7 @@ impl Resolved {
 pub(super) fn resolve(entries: &[String], message_ids: &BTreeSet<&str>) -> Resolved {
     let mut resolved = Resolved::default();
     for entry in entries {
-        let parts: Vec<&str> = entry
-            .split([';', ',', ' ', '\t', '\n'])
-            .filter(|part| !part.is_empty())
-            .collect();
+        let parts: Vec<&str> = entry.split([';', ',', ' ', '\t', '\n']).filter(|part| !part.is_empty()).collect();
         let ids: Vec<String> = parts.iter().map(|part| respell(part, message_ids)).collect();
         resolved.num_normalized += usize::from(ids != [entry.as_str()]);
         for id in ids {
@@ -53,18 +47,12 @@ fn respell(part: &str, message_ids: &BTreeSet<&str>) -> String {
     if message_ids.contains(part) {
         return part.to_owned();
     }
-    let numbers: Vec<u32> = part
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|digits| digits.parse().ok())
-        .collect();
+    let numbers: Vec<u32> =
+        part.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect();
     match numbers.as_slice() {
         [session, turn] if part.starts_with(['D', 'd']) => {
             let id = format!("D{session}:{turn}");
-            if message_ids.contains(id.as_str()) {
-                id
-            } else {
-                part.to_owned()
-            }
+            if message_ids.contains(id.as_str()) { id } else { part.to_owned() }
         }
         _ => part.to_owned(),
     }

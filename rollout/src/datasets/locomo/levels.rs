@@ -20,10 +20,7 @@ pub(super) fn build(sample: &RawSample, report: &mut ImportReport) -> Result<Pyr
     let (sessions, num_dates_alone) = sample.sessions()?;
     if num_dates_alone > 0 {
         report.num_dates_without_session += num_dates_alone;
-        report.warn(
-            user,
-            format!("{num_dates_alone} session dates without a session, skipped"),
-        );
+        report.warn(user, format!("{num_dates_alone} session dates without a session, skipped"));
     }
     let mut messages = Vec::new();
     for session in &sessions {
@@ -49,19 +46,11 @@ fn message(raw: &RawMessage, session: &Session, speakers: &[String; 2]) -> Resul
         Some(0) => "user",
         Some(_) => "assistant",
         None => {
-            return Err(format!(
-                "message `{}`: speaker `{}` is none of {speakers:?}",
-                raw.dia_id, raw.speaker
-            ));
+            return Err(format!("message `{}`: speaker `{}` is none of {speakers:?}", raw.dia_id, raw.speaker));
         }
     };
     let mut content = raw.text.trim().to_owned();
-    if let Some(caption) = raw
-        .blip_caption
-        .as_deref()
-        .map(str::trim)
-        .filter(|caption| !caption.is_empty())
-    {
+    if let Some(caption) = raw.blip_caption.as_deref().map(str::trim).filter(|caption| !caption.is_empty()) {
         content.push_str(&format!(" [image: {caption}]"));
     }
     Ok(Message {
@@ -82,15 +71,10 @@ fn records(
 ) -> Vec<PlacedRecord> {
     let mut records = Vec::new();
     for session in sessions {
-        let Some(by_speaker) = sample
-            .observation
-            .get(&format!("session_{}_observation", session.number))
-        else {
+        let Some(by_speaker) = sample.observation.get(&format!("session_{}_observation", session.number)) else {
             continue;
         };
-        let entries = by_speaker
-            .iter()
-            .flat_map(|(speaker, items)| items.iter().map(move |item| (speaker, item)));
+        let entries = by_speaker.iter().flat_map(|(speaker, items)| items.iter().map(move |item| (speaker, item)));
         for (position, (speaker, (text, evidence))) in entries.enumerate() {
             let id = format!("R{}:{}", session.number, position + 1);
             let resolved = resolve(evidence.entries(), message_ids);
@@ -98,10 +82,7 @@ fn records(
             let sources = resolved.known();
             if sources.is_empty() {
                 report.num_observations_without_source += 1;
-                report.warn(
-                    &sample.sample_id,
-                    format!("observation {id} names no message, left out: {text}"),
-                );
+                report.warn(&sample.sample_id, format!("observation {id} names no message, left out: {text}"));
                 continue;
             }
             records.push(PlacedRecord {

@@ -78,41 +78,17 @@ impl Display for ImportReport {
             self.num_users, self.num_messages, self.num_records, self.num_tracks, self.num_questions
         )?;
         let counts = [
-            (
-                self.num_adversarial,
-                "category 5 questions, right when nothing is said to be known",
-            ),
+            (self.num_adversarial, "category 5 questions, right when nothing is said to be known"),
             (self.num_adversarial_without_answer, "of them without an answer"),
-            (
-                self.num_adversarial_with_answer,
-                "of them with an answer that the official score ignores",
-            ),
+            (self.num_adversarial_with_answer, "of them with an answer that the official score ignores"),
             (self.num_number_answers, "answers are numbers, kept as text"),
-            (
-                self.num_unanswered,
-                "questions of category 1 to 4 without an answer, left out",
-            ),
-            (
-                self.num_evidence_normalized,
-                "evidence entries with several ids or an odd spelling, split",
-            ),
-            (
-                self.num_evidence_unresolved,
-                "evidence ids that name no message, kept",
-            ),
+            (self.num_unanswered, "questions of category 1 to 4 without an answer, left out"),
+            (self.num_evidence_normalized, "evidence entries with several ids or an odd spelling, split"),
+            (self.num_evidence_unresolved, "evidence ids that name no message, kept"),
             (self.num_questions_without_evidence, "questions without evidence"),
-            (
-                self.num_dates_without_session,
-                "session dates without a session, skipped",
-            ),
-            (
-                self.num_observations_without_source,
-                "observations without a message, left out",
-            ),
-            (
-                self.num_events_without_track,
-                "events without a record to rest on, left out",
-            ),
+            (self.num_dates_without_session, "session dates without a session, skipped"),
+            (self.num_observations_without_source, "observations without a message, left out"),
+            (self.num_events_without_track, "events without a record to rest on, left out"),
         ];
         for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
             writeln!(f, "{count:>6} {what}")?;
@@ -128,10 +104,7 @@ impl Display for ImportReport {
 ///
 /// Everything is built and checked before anything is written.
 pub fn import(file: &Path, out: &Path) -> Result<ImportReport, DatasetError> {
-    let fail = |message: String| DatasetError::Source {
-        path: file.to_owned(),
-        message,
-    };
+    let fail = |message: String| DatasetError::Source { path: file.to_owned(), message };
     let text = fs::read_to_string(file)?;
     let samples: Vec<RawSample> = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
     let mut report = ImportReport::default();

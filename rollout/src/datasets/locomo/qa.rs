@@ -13,13 +13,7 @@ use std::collections::BTreeSet;
 const F1_THRESHOLD: f64 = 0.5;
 const ADVERSARIAL: u8 = 5;
 /// Names of categories 1 to 5 as the dataset's paper gives them.
-const CATEGORIES: [&str; 5] = [
-    "multi_hop",
-    "temporal",
-    "open_domain",
-    "single_hop",
-    "adversarial",
-];
+const CATEGORIES: [&str; 5] = ["multi_hop", "temporal", "open_domain", "single_hop", "adversarial"];
 
 /// The sample's questions, ids `<sample>-q<position>`.
 pub(super) fn questions(
@@ -31,18 +25,13 @@ pub(super) fn questions(
     let mut questions = Vec::new();
     for (position, raw) in sample.qa.iter().enumerate() {
         let id = format!("{}-q{:03}", sample.sample_id, position + 1);
-        let category = usize::from(raw.category)
-            .checked_sub(1)
-            .and_then(|at| CATEGORIES.get(at));
-        let category = category
-            .ok_or_else(|| format!("question {id}: `category` must be 1 to 5, got {}", raw.category))?;
+        let category = usize::from(raw.category).checked_sub(1).and_then(|at| CATEGORIES.get(at));
+        let category =
+            category.ok_or_else(|| format!("question {id}: `category` must be 1 to 5, got {}", raw.category))?;
         let gold = gold(raw, &id, report)?;
         if gold.is_none() && raw.category != ADVERSARIAL {
             report.num_unanswered += 1;
-            report.warn(
-                &sample.sample_id,
-                format!("question {id} has no answer, left out: {}", raw.question),
-            );
+            report.warn(&sample.sample_id, format!("question {id} has no answer, left out: {}", raw.question));
             continue;
         }
         let evidence = question_evidence(raw, &id, &sample.sample_id, &message_ids, report);
@@ -50,10 +39,7 @@ pub(super) fn questions(
             id,
             user: sample.sample_id.clone(),
             question: raw.question.trim().to_owned(),
-            rule: Rule::LocomoF1 {
-                category: raw.category,
-                threshold: F1_THRESHOLD,
-            },
+            rule: Rule::LocomoF1 { category: raw.category, threshold: F1_THRESHOLD },
             gold: gold.into_iter().collect(),
             options: Vec::new(),
             category: (*category).to_owned(),
@@ -74,9 +60,7 @@ fn gold(raw: &RawQuestion, id: &str, report: &mut ImportReport) -> Result<Option
             Some(number.to_string())
         }
         Some(other) => {
-            return Err(format!(
-                "question {id}: `answer` must be a string or a number, got {other}"
-            ));
+            return Err(format!("question {id}: `answer` must be a string or a number, got {other}"));
         }
     };
     if raw.category == ADVERSARIAL {
@@ -101,10 +85,7 @@ fn question_evidence(
     report.num_questions_without_evidence += usize::from(resolved.ids.is_empty());
     for lost in &resolved.unresolved {
         report.num_evidence_unresolved += 1;
-        report.warn(
-            user,
-            format!("question {id}: evidence `{lost}` names no message, kept"),
-        );
+        report.warn(user, format!("question {id}: evidence `{lost}` names no message, kept"));
     }
     resolved.ids
 }

@@ -86,20 +86,14 @@ impl RawSample {
                 num_dates_alone += usize::from(!self.conversation.contains_key(&format!("session_{number}")));
                 continue;
             }
-            let number: usize = rest
-                .parse()
-                .map_err(|_| format!("`conversation.{key}` is not a session's key"))?;
+            let number: usize = rest.parse().map_err(|_| format!("`conversation.{key}` is not a session's key"))?;
             let date_key = format!("{key}_date_time");
             let date = self.conversation.get(&date_key).and_then(Value::as_str);
             let date = date.ok_or_else(|| format!("`conversation.{date_key}` is missing"))?;
             let time = parse_time(date).map_err(|why| format!("`conversation.{date_key}`: {why}"))?;
-            let messages = serde_json::from_value(value.clone())
-                .map_err(|error| format!("`conversation.{key}`: {error}"))?;
-            sessions.push(Session {
-                number,
-                time,
-                messages,
-            });
+            let messages =
+                serde_json::from_value(value.clone()).map_err(|error| format!("`conversation.{key}`: {error}"))?;
+            sessions.push(Session { number, time, messages });
         }
         sessions.sort_by_key(|session| (session.time, session.number));
         Ok((sessions, num_dates_alone))
@@ -108,9 +102,7 @@ impl RawSample {
     /// A speaker's annotated events of one session.
     pub(super) fn events(&self, session: usize, speaker: &str) -> Vec<&str> {
         let events = self.event_summary.get(&format!("events_session_{session}"));
-        let events = events
-            .and_then(|by_speaker| by_speaker.get(speaker))
-            .and_then(Value::as_array);
+        let events = events.and_then(|by_speaker| by_speaker.get(speaker)).and_then(Value::as_array);
         let texts = events.into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::trim).filter(|text| !text.is_empty()).collect()
     }
@@ -131,9 +123,7 @@ pub(super) fn iso_day(date: NaiveDate) -> String {
 pub(super) fn check_sample_id(id: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if id.is_empty() || !id.chars().all(is_plain) {
-        return Err(format!(
-            "`sample_id` must be letters, digits, `-` and `_`, got {id:?}"
-        ));
+        return Err(format!("`sample_id` must be letters, digits, `-` and `_`, got {id:?}"));
     }
     Ok(())
 }

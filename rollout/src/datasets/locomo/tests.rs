@@ -89,49 +89,24 @@ fn levels_are_what_was_annotated() {
     let out = dir.path().join("out");
     let data = PyramidData::read(&pyramids_dir(&out).join("conv-1")).unwrap();
     let lake = &data.messages[1];
-    assert_eq!(
-        (lake.role.as_str(), lake.speaker.as_deref()),
-        ("assistant", Some("Bo"))
-    );
-    assert_eq!(
-        (lake.content.as_str(), lake.time.as_str()),
-        ("Look! [image: a photo of a lake]", "2023-05-08T13:56")
-    );
+    assert_eq!((lake.role.as_str(), lake.speaker.as_deref()), ("assistant", Some("Bo")));
+    assert_eq!((lake.content.as_str(), lake.time.as_str()), ("Look! [image: a photo of a lake]", "2023-05-08T13:56"));
     assert_eq!(data.messages[0].content, "I ran a race.");
-    assert_eq!(
-        (
-            data.messages[2].time.as_str(),
-            data.messages[2].session_id.as_str()
-        ),
-        ("2023-07-02T00:10", "s2")
-    );
-    assert_eq!(
-        (data.records[1].id.as_str(), data.records[1].text.as_str()),
-        ("R1:2", "Bo was at a lake.")
-    );
+    assert_eq!((data.messages[2].time.as_str(), data.messages[2].session_id.as_str()), ("2023-07-02T00:10", "s2"));
+    assert_eq!((data.records[1].id.as_str(), data.records[1].text.as_str()), ("R1:2", "Bo was at a lake."));
     assert_eq!(data.records[2].sources, ["D2:1", "D1:1"]);
     let names: Vec<&str> = data.tracks.iter().map(|track| track.name.as_str()).collect();
     assert_eq!(names, ["ann-2023-05.md", "ann-2023-07.md", "bo-2023-05.md"]);
     assert_eq!(data.tracks[0].summary, "Ann runs a charity race.");
-    assert_eq!(
-        data.tracks[0].narrative,
-        "2023-05-08: Ann runs a charity race. Ann told Bo of a race."
-    );
+    assert_eq!(data.tracks[0].narrative, "2023-05-08: Ann runs a charity race. Ann told Bo of a race.");
     assert_eq!(data.tracks[2].evidence, ["R1:2"]);
-    assert!(
-        data.profile
-            .text
-            .starts_with("# Ann\n- May 2023: Ann runs a charity race.\n- July 2023: Ann has a cat.")
-    );
+    assert!(data.profile.text.starts_with("# Ann\n- May 2023: Ann runs a charity race.\n- July 2023: Ann has a cat."));
 
     let known = users(&out).unwrap();
     let asked = questions::read(&questions_file(&out), &known).unwrap();
     assert_eq!(asked[0].gold, ["2023"]);
     assert_eq!(asked[1].evidence, ["D2:1", "D1:1", "D9:9"]);
-    assert_eq!(
-        (asked[2].gold.len(), asked[2].category.as_str()),
-        (0, "adversarial")
-    );
+    assert_eq!((asked[2].gold.len(), asked[2].category.as_str()), (0, "adversarial"));
     assert_eq!(asked[3].gold, ["No"]);
     Pyramid::load(&pyramids_dir(&out).join("conv-1"), &embedder()).unwrap();
 }
@@ -149,10 +124,8 @@ fn many_months_share_tracks() {
     for number in 4..30 {
         let (month, year) = (["January", "June"][number % 2], 2023 + number / 2);
         let id = format!("D{number}:1");
-        long["conversation"][format!("session_{number}_date_time")] =
-            json!(format!("1:00 pm on 3 {month}, {year}"));
-        long["conversation"][format!("session_{number}")] =
-            json!([{"speaker": "Bo", "dia_id": id, "text": "Hi."}]);
+        long["conversation"][format!("session_{number}_date_time")] = json!(format!("1:00 pm on 3 {month}, {year}"));
+        long["conversation"][format!("session_{number}")] = json!([{"speaker": "Bo", "dia_id": id, "text": "Hi."}]);
         long["observation"][format!("session_{number}_observation")] =
             json!({"Bo": [["Bo says hi.", id]], "Ann": [["Ann heard it.", id]]});
     }
@@ -167,40 +140,25 @@ fn bad_files_say_where_and_write_nothing() {
     type Break = fn(&mut Value);
     let cases: [(Break, &str); 7] = [
         (|v| *v = json!({}), "locomo.json: "),
-        (
-            |v| v[0]["sample_id"] = json!("../x"),
-            "`sample_id` must be letters",
-        ),
+        (|v| v[0]["sample_id"] = json!("../x"), "`sample_id` must be letters"),
         (
             |v| v[0]["conversation"]["session_1_date_time"] = json!("May"),
             "`conversation.session_1_date_time`: must be like",
         ),
-        (
-            |v| v[0]["conversation"]["session_1"][0]["speaker"] = json!("Cy"),
-            "message `D1:1`: speaker `Cy`",
-        ),
+        (|v| v[0]["conversation"]["session_1"][0]["speaker"] = json!("Cy"), "message `D1:1`: speaker `Cy`"),
         (
             |v| v[0]["conversation"]["session_1"] = json!([{}]),
             "sample `conv-1`: `conversation.session_1`: missing field",
         ),
-        (
-            |v| v[0]["qa"][0]["category"] = json!(6),
-            "question conv-1-q001: `category` must be 1 to 5, got 6",
-        ),
-        (
-            |v| v[0]["qa"][0]["answer"] = json!([1]),
-            "`answer` must be a string or a number, got [1]",
-        ),
+        (|v| v[0]["qa"][0]["category"] = json!(6), "question conv-1-q001: `category` must be 1 to 5, got 6"),
+        (|v| v[0]["qa"][0]["answer"] = json!([1]), "`answer` must be a string or a number, got [1]"),
     ];
     for (breaks, expected) in cases {
         let mut value = json!([sample()]);
         breaks(&mut value);
         let (dir, report) = import_value(&value);
         let error = report.expect_err(expected).to_string();
-        assert!(
-            error.contains(expected) && error.contains("locomo.json"),
-            "{error} / {expected}"
-        );
+        assert!(error.contains(expected) && error.contains("locomo.json"), "{error} / {expected}");
         assert!(!dir.path().join("out").exists(), "{expected}");
     }
 }

@@ -54,10 +54,7 @@ pub(super) fn tracks(
                 let num_events: usize = period.iter().map(|s| sample.events(s.number, name).len()).sum();
                 if num_events > 0 {
                     report.num_events_without_track += num_events;
-                    report.warn(
-                        &sample.sample_id,
-                        format!("{num_events} events of {name} have no record, left out"),
-                    );
+                    report.warn(&sample.sample_id, format!("{num_events} events of {name} have no record, left out"));
                 }
                 continue;
             }
@@ -78,20 +75,11 @@ fn track(
 ) -> PlacedTrack {
     let days: Vec<NaiveDate> = period.iter().map(|session| session.time.date()).collect();
     let (first, last) = (days[0], days[days.len() - 1]);
-    let mut events: Vec<&str> = period
-        .iter()
-        .flat_map(|session| sample.events(session.number, name))
-        .collect();
+    let mut events: Vec<&str> = period.iter().flat_map(|session| sample.events(session.number, name)).collect();
     if events.is_empty() {
-        events = evidence
-            .iter()
-            .map(|placed| placed.record.text.as_str())
-            .collect();
+        events = evidence.iter().map(|placed| placed.record.text.as_str()).collect();
     }
-    let narrative: Vec<String> = period
-        .iter()
-        .filter_map(|session| session_story(sample, session, name))
-        .collect();
+    let narrative: Vec<String> = period.iter().filter_map(|session| session_story(sample, session, name)).collect();
     let track = Track {
         name: file_name(speaker, name, first),
         title: format!("{name}, {}", month_span(first, last)),
@@ -102,23 +90,13 @@ fn track(
         evidence: evidence.iter().map(|placed| placed.record.id.clone()).collect(),
     };
     let highlight = format!("{}: {}", month_span(first, last), one_line(events[0]));
-    PlacedTrack {
-        track,
-        speaker,
-        highlight,
-    }
+    PlacedTrack { track, speaker, highlight }
 }
 
 /// `2023-05-08: …`: the speaker's events of the session, then what its summary says of the speaker.
 fn session_story(sample: &RawSample, session: &Session, name: &str) -> Option<String> {
-    let summary = sample
-        .session_summary
-        .get(&format!("session_{}_summary", session.number));
-    let mut sentences: Vec<String> = sample
-        .events(session.number, name)
-        .into_iter()
-        .map(one_line)
-        .collect();
+    let summary = sample.session_summary.get(&format!("session_{}_summary", session.number));
+    let mut sentences: Vec<String> = sample.events(session.number, name).into_iter().map(one_line).collect();
     let mut num_chars = 0;
     for sentence in summary.iter().flat_map(|text| text.split_inclusive(". ")) {
         let sentence = one_line(sentence);
@@ -137,9 +115,7 @@ pub(super) fn profile(speakers: &[String; 2], tracks: &[PlacedTrack]) -> Profile
     let mut evidence: Vec<String> = Vec::new();
     let render = |lines: &[Vec<String>; 2], evidence: &[String]| {
         let people = speakers.iter().zip(lines).filter(|(_, lines)| !lines.is_empty());
-        let body: Vec<String> = people
-            .map(|(name, lines)| format!("# {name}\n{}", lines.join("\n")))
-            .collect();
+        let body: Vec<String> = people.map(|(name, lines)| format!("# {name}\n{}", lines.join("\n"))).collect();
         Profile::new(&body.join("\n\n"), evidence.to_vec())
     };
     for placed in in_turns(tracks) {
@@ -151,23 +127,14 @@ pub(super) fn profile(speakers: &[String; 2], tracks: &[PlacedTrack]) -> Profile
             (lines, evidence) = (longer, longer_evidence);
         }
     }
-    if evidence.is_empty() {
-        Profile::default()
-    } else {
-        render(&lines, &evidence)
-    }
+    if evidence.is_empty() { Profile::default() } else { render(&lines, &evidence) }
 }
 
 /// The speakers' tracks in turns, each speaker's in the order of time.
 fn in_turns(tracks: &[PlacedTrack]) -> Vec<&PlacedTrack> {
     let mut ordered: Vec<(usize, &PlacedTrack)> = Vec::new();
     for speaker in 0..2 {
-        ordered.extend(
-            tracks
-                .iter()
-                .filter(|placed| placed.speaker == speaker)
-                .enumerate(),
-        );
+        ordered.extend(tracks.iter().filter(|placed| placed.speaker == speaker).enumerate());
     }
     ordered.sort_by_key(|(turn, placed)| (*turn, placed.speaker));
     ordered.into_iter().map(|(_, placed)| placed).collect()
@@ -175,26 +142,14 @@ fn in_turns(tracks: &[PlacedTrack]) -> Vec<&PlacedTrack> {
 
 /// `caroline-2023-05.md`; letters that a file name may not have give way to the speaker's position.
 fn file_name(speaker: usize, name: &str, first: NaiveDate) -> String {
-    let plain: String = name
-        .to_lowercase()
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect();
-    let plain = if plain.is_empty() {
-        format!("speaker{}", speaker + 1)
-    } else {
-        plain
-    };
+    let plain: String = name.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let plain = if plain.is_empty() { format!("speaker{}", speaker + 1) } else { plain };
     format!("{plain}-{}.md", first.format("%Y-%m"))
 }
 
 fn month_span(first: NaiveDate, last: NaiveDate) -> String {
     let month = |date: NaiveDate| date.format("%B %Y").to_string();
-    if month(first) == month(last) {
-        month(first)
-    } else {
-        format!("{} to {}", month(first), month(last))
-    }
+    if month(first) == month(last) { month(first) } else { format!("{} to {}", month(first), month(last)) }
 }
 
 fn one_line(text: &str) -> String {

@@ -12,11 +12,7 @@ const ALL: [LossAggregation; 4] = [
 ];
 
 fn options(micro_batch_tokens: usize, aggregation: LossAggregation) -> PackOptions {
-    PackOptions {
-        micro_batch_tokens,
-        aggregation,
-        sequence_norm: Some(16.0),
-    }
+    PackOptions { micro_batch_tokens, aggregation, sequence_norm: Some(16.0) }
 }
 
 /// A sequence from its mask: ids count up from `first_id`, logprobs are minus the position.
@@ -71,32 +67,15 @@ fn a_worked_example() {
     ];
     let packed = pack_all(&owned, &options(7, LossAggregation::SeqMeanTokenMean)).unwrap();
     assert_eq!((packed.num_oversized, packed.num_unscored), (1, 1));
-    assert_eq!(
-        packed.counts,
-        GlobalCounts {
-            num_tokens: 7,
-            num_sequences: 3
-        }
-    );
-    let [long, short] = &packed.micro_batches[..] else {
-        panic!("two micro-batches: {packed:?}")
-    };
-    assert_eq!(
-        (ints(&long.score_positions), ints(&long.target_ids)),
-        (vec![1, 2, 5, 6], vec![102, 103, 106, 107])
-    );
+    assert_eq!(packed.counts, GlobalCounts { num_tokens: 7, num_sequences: 3 });
+    let [long, short] = &packed.micro_batches[..] else { panic!("two micro-batches: {packed:?}") };
+    assert_eq!((ints(&long.score_positions), ints(&long.target_ids)), (vec![1, 2, 5, 6], vec![102, 103, 106, 107]));
     assert_eq!(long.lengths, [8]);
     assert_eq!(floats(&long.token_weights), [1.0 / 12.0; 4]);
     assert_eq!(floats(&long.sampler_logprobs), [-2.0, -3.0, -6.0, -7.0]);
     assert_eq!(ints(&short.token_ids), [200, 201, 202, 400, 401, 402]);
-    assert_eq!(
-        (short.lengths.as_slice(), ints(&short.score_positions)),
-        ([3, 3].as_slice(), vec![0, 1, 4])
-    );
-    assert_eq!(
-        (ints(&short.target_ids), ints(&short.sequence_of)),
-        (vec![201, 202, 402], vec![1, 1, 3])
-    );
+    assert_eq!((short.lengths.as_slice(), ints(&short.score_positions)), ([3, 3].as_slice(), vec![0, 1, 4]));
+    assert_eq!((ints(&short.target_ids), ints(&short.sequence_of)), (vec![201, 202, 402], vec![1, 1, 3]));
     assert_eq!(floats(&short.advantages), [-0.5, -0.5, 0.25]);
     assert_eq!(floats(&short.token_weights), [1.0 / 6.0, 1.0 / 6.0, 1.0 / 3.0]);
     assert_eq!((short.num_scored(), short.num_tokens()), (3, 6));
@@ -120,25 +99,15 @@ fn cuts_keep_the_budget() {
 #[test]
 fn bad_sequences_are_named() {
     let good = Owned::new(0, &[0, 1], 0.0);
-    let text = |bad: Owned| {
-        pack_all(&[good.clone(), bad], &options(8, ALL[0]))
-            .unwrap_err()
-            .to_string()
-    };
+    let text = |bad: Owned| pack_all(&[good.clone(), bad], &options(8, ALL[0])).unwrap_err().to_string();
     let mut short = Owned::new(0, &[0, 1, 1], 0.0);
     short.mask.pop();
     assert!(text(short).contains("sequence 1") && text(Owned::new(0, &[], 0.0)).contains("got 0, 0 and 0"));
     assert!(text(Owned::new(0, &[0, 3], 0.0)).contains("got 3 at position 1"));
     assert!(text(Owned::new(0, &[1, 1], 0.0)).contains("0 at position 0"));
     assert!(text(Owned::new(0, &[0, 1], f64::NAN)).contains("must be finite, got NaN"));
-    let without = PackOptions {
-        sequence_norm: None,
-        ..options(8, LossAggregation::SeqMeanTokenSumNorm)
-    };
-    assert_eq!(
-        pack_all(&[good], &without).unwrap_err(),
-        PackError::SequenceNorm(None)
-    );
+    let without = PackOptions { sequence_norm: None, ..options(8, LossAggregation::SeqMeanTokenSumNorm) };
+    assert_eq!(pack_all(&[good], &without).unwrap_err(), PackError::SequenceNorm(None));
 }
 
 /// What is said of every scored token, by its place: id, packed context, weight, advantage, sampler logprob.
@@ -150,13 +119,7 @@ fn by_place(packed: &PackedBatch) -> BTreeMap<TokenPlace, (i64, i64, u32, u32, u
         let (advantages, sampler) = (floats(&micro.advantages), floats(&micro.sampler_logprobs));
         for (n, &place) in micro.targets.iter().enumerate() {
             let context = ids[positions[n] as usize];
-            let value = (
-                targets[n],
-                context,
-                weights[n].to_bits(),
-                advantages[n].to_bits(),
-                sampler[n].to_bits(),
-            );
+            let value = (targets[n], context, weights[n].to_bits(), advantages[n].to_bits(), sampler[n].to_bits());
             assert!(map.insert(place, value).is_none(), "{place:?} twice");
         }
     }

@@ -17,10 +17,7 @@ fn single(tensor: Tensor, options: AdamWOptions) -> AdamW {
 }
 
 fn unclipped() -> AdamWOptions {
-    AdamWOptions {
-        max_grad_norm: None,
-        ..AdamWOptions::default()
-    }
+    AdamWOptions { max_grad_norm: None, ..AdamWOptions::default() }
 }
 
 #[test]
@@ -29,20 +26,12 @@ fn five_steps_equal_pytorch() {
     // PyTorch decays both; here one-dimensional tensors do not decay, so the second becomes a row.
     let shaped = |name: &str| {
         let tensor = &fixture[name];
-        if tensor.dim() == 1 {
-            tensor.unsqueeze(0)
-        } else {
-            tensor.shallow_clone()
-        }
+        if tensor.dim() == 1 { tensor.unsqueeze(0) } else { tensor.shallow_clone() }
     };
-    let params = (0..2)
-        .map(|i| (format!("p{i}"), shaped(&format!("p{i}.init")).copy()))
-        .collect();
+    let params = (0..2).map(|i| (format!("p{i}"), shaped(&format!("p{i}.init")).copy())).collect();
     let mut optimizer = AdamW::new(params, unclipped()).unwrap();
     for step in 1..=5 {
-        let grads: Vec<_> = (0..2)
-            .map(|i| Some(shaped(&format!("p{i}.grad.{step}"))))
-            .collect();
+        let grads: Vec<_> = (0..2).map(|i| Some(shaped(&format!("p{i}.grad.{step}")))).collect();
         let report = optimizer.step(&grads, 1e-3).unwrap();
         assert_eq!((report.changed_weight_fraction, report.clipped), (1.0, false));
         let state: BTreeMap<_, _> = optimizer.state_tensors().into_iter().collect();
@@ -50,10 +39,7 @@ fn five_steps_equal_pytorch() {
             // fp32 with another order of the same operations: a few units in the last place.
             let close = |got: &Tensor, key: &str| {
                 let expected = shaped(&format!("{name}.{key}.{step}"));
-                assert!(
-                    got.allclose(&expected, 2e-6, 1e-12, false),
-                    "{name} {key} at {step}: {got:?} {expected:?}"
-                );
+                assert!(got.allclose(&expected, 2e-6, 1e-12, false), "{name} {key} at {step}: {got:?} {expected:?}");
             };
             close(weights, "step");
             close(&state[&format!("exp_avg.{name}")], "exp_avg");
@@ -68,27 +54,18 @@ fn only_matrices_decay() {
         ("matrix".to_owned(), full(&[2, 2], 1.0, Kind::Float)),
         ("vector".to_owned(), full(&[2], 1.0, Kind::Float)),
     ];
-    let options = AdamWOptions {
-        weight_decay: 0.5,
-        ..unclipped()
-    };
+    let options = AdamWOptions { weight_decay: 0.5, ..unclipped() };
     let mut optimizer = AdamW::new(params, options).unwrap();
     let zero = |shape: &[i64]| Some(full(shape, 0.0, Kind::Float));
     optimizer.step(&[zero(&[2, 2]), zero(&[2])], 0.1).unwrap();
-    let means: Vec<f64> = optimizer
-        .params()
-        .map(|(_, w)| w.mean(Kind::Double).double_value(&[]))
-        .collect();
+    let means: Vec<f64> = optimizer.params().map(|(_, w)| w.mean(Kind::Double).double_value(&[])).collect();
     assert!((means[0] - 0.95).abs() < 1e-6 && means[1] == 1.0, "{means:?}");
 }
 
 #[test]
 fn masters_keep_updates_that_bf16_would_lose() {
     // bf16 values just below 1 lie 2^-8 apart: a single step of 1e-4 is lost, forty are not.
-    let options = AdamWOptions {
-        weight_decay: 0.0,
-        ..unclipped()
-    };
+    let options = AdamWOptions { weight_decay: 0.0, ..unclipped() };
     let mut optimizer = single(full(&[64, 8], 1.0, Kind::BFloat16), options);
     let grad = [Some(full(&[64, 8], 1.0, Kind::BFloat16))];
     let mut fractions = Vec::new();
@@ -96,16 +73,9 @@ fn masters_keep_updates_that_bf16_would_lose() {
         fractions.push(optimizer.step(&grad, 1e-4).unwrap().changed_weight_fraction);
     }
     assert_eq!(fractions[..10], [0.0; 10]);
-    assert_eq!(
-        fractions.iter().filter(|&&fraction| fraction == 1.0).count(),
-        1,
-        "{fractions:?}"
-    );
+    assert_eq!(fractions.iter().filter(|&&fraction| fraction == 1.0).count(), 1, "{fractions:?}");
     let weights = &optimizer.slots[0].weights;
-    assert!(
-        weights.equal(&full(&[512], 1.0 - 1.0 / 256.0, Kind::BFloat16)),
-        "{weights:?}"
-    );
+    assert!(weights.equal(&full(&[512], 1.0 - 1.0 / 256.0, Kind::BFloat16)), "{weights:?}");
     let master = optimizer.slots[0].master.as_ref().unwrap();
     assert!(master.allclose(&full(&[512], 1.0 - 40e-4, Kind::Float), 1e-5, 0.0, false));
 }
@@ -114,12 +84,7 @@ fn masters_keep_updates_that_bf16_would_lose() {
 fn stochastic_rounding_moves_the_mean_and_repeats_itself() {
     let run = |seed| {
         let weights = WeightUpdate::Bf16Stochastic;
-        let options = AdamWOptions {
-            weight_decay: 0.0,
-            weights,
-            seed,
-            ..unclipped()
-        };
+        let options = AdamWOptions { weight_decay: 0.0, weights, seed, ..unclipped() };
         let mut optimizer = single(full(&[256, 1024], 1.0, Kind::BFloat16), options);
         let grad = [Some(full(&[256, 1024], 1.0, Kind::BFloat16))];
         let first = optimizer.step(&grad, 1e-4).unwrap().changed_weight_fraction;
@@ -153,66 +118,33 @@ fn changed_weights_are_counted_exactly_over_chunks() {
 
 #[test]
 fn gradients_are_clipped_as_one_and_never_written() {
-    let params = vec![
-        ("a".to_owned(), full(&[1, 1], 0.0, Kind::Float)),
-        ("b".to_owned(), full(&[1, 1], 0.0, Kind::Float)),
-    ];
-    let mut optimizer = AdamW::new(
-        params,
-        AdamWOptions {
-            max_grad_norm: Some(1.0),
-            ..unclipped()
-        },
-    )
-    .unwrap();
-    let grads = [
-        Some(full(&[1, 1], 3.0, Kind::Float)),
-        Some(full(&[1, 1], -4.0, Kind::Float)),
-    ];
+    let params =
+        vec![("a".to_owned(), full(&[1, 1], 0.0, Kind::Float)), ("b".to_owned(), full(&[1, 1], 0.0, Kind::Float))];
+    let mut optimizer = AdamW::new(params, AdamWOptions { max_grad_norm: Some(1.0), ..unclipped() }).unwrap();
+    let grads = [Some(full(&[1, 1], 3.0, Kind::Float)), Some(full(&[1, 1], -4.0, Kind::Float))];
     let report = optimizer.step(&grads, 1e-3).unwrap();
     assert!((report.grad_norm - 5.0).abs() < 1e-12 && report.clipped);
-    let firsts: Vec<f64> = optimizer
-        .slots
-        .iter()
-        .map(|slot| slot.exp_avg.double_value(&[0]))
-        .collect();
-    assert!(
-        (firsts[0] - 0.06).abs() < 1e-6 && (firsts[1] + 0.08).abs() < 1e-6,
-        "{firsts:?}"
-    );
+    let firsts: Vec<f64> = optimizer.slots.iter().map(|slot| slot.exp_avg.double_value(&[0])).collect();
+    assert!((firsts[0] - 0.06).abs() < 1e-6 && (firsts[1] + 0.08).abs() < 1e-6, "{firsts:?}");
     assert_eq!(grads[0].as_ref().unwrap().double_value(&[0, 0]), 3.0);
     let within = [Some(full(&[1, 1], 0.3, Kind::Float)), None];
     let before = optimizer.slots[1].weights.copy();
     assert!(!optimizer.step(&within, 1e-3).unwrap().clipped);
-    assert!(
-        optimizer.slots[1].weights.equal(&before),
-        "a parameter without gradient moved"
-    );
+    assert!(optimizer.slots[1].weights.equal(&before), "a parameter without gradient moved");
 }
 
 #[test]
 fn steps_that_are_not_finite_change_nothing_and_stop_after_the_limit() {
     for bad in [f64::NAN, f64::INFINITY] {
-        let options = AdamWOptions {
-            max_skipped_steps: 2,
-            ..unclipped()
-        };
+        let options = AdamWOptions { max_skipped_steps: 2, ..unclipped() };
         let mut optimizer = single(full(&[2, 2], 1.0, Kind::Float), options);
         let good = [Some(full(&[2, 2], 0.5, Kind::Float))];
         let broken = [Some(full(&[2, 2], bad, Kind::Float))];
         optimizer.step(&good, 1e-3).unwrap();
-        let before: Vec<_> = optimizer.state_tensors()[2..]
-            .iter()
-            .map(|(_, t)| t.copy())
-            .collect();
+        let before: Vec<_> = optimizer.state_tensors()[2..].iter().map(|(_, t)| t.copy()).collect();
         let weights = optimizer.slots[0].weights.copy();
         let report = optimizer.step(&broken, 1e-3).unwrap();
-        assert_eq!(
-            report.skipped,
-            Some(SkipReason::NonFiniteGradient {
-                parameter: "w".to_owned()
-            })
-        );
+        assert_eq!(report.skipped, Some(SkipReason::NonFiniteGradient { parameter: "w".to_owned() }));
         assert_eq!(report.changed_weight_fraction, 0.0);
         assert!(!report.grad_norm.is_finite());
         assert_eq!(optimizer.num_steps(), 1);
@@ -220,32 +152,18 @@ fn steps_that_are_not_finite_change_nothing_and_stop_after_the_limit() {
         for (old, (name, new)) in before.iter().zip(&optimizer.state_tensors()[2..]) {
             assert!(old.equal(new), "{name} changed in a skipped step");
         }
-        assert!(matches!(
-            optimizer.skip_step(bad).unwrap().skipped,
-            Some(SkipReason::NonFiniteLoss(_))
-        ));
+        assert!(matches!(optimizer.skip_step(bad).unwrap().skipped, Some(SkipReason::NonFiniteLoss(_))));
         let error = optimizer.step(&broken, 1e-3).unwrap_err().to_string();
-        assert!(
-            error.contains("3 steps in a row") && error.contains("allowed: 2") && error.contains("`w`"),
-            "{error}"
-        );
+        assert!(error.contains("3 steps in a row") && error.contains("allowed: 2") && error.contains("`w`"), "{error}");
     }
 }
 
 #[test]
 fn a_finite_step_forgives_skipped_ones() {
-    let mut optimizer = single(
-        full(&[2], 1.0, Kind::Float),
-        AdamWOptions {
-            max_skipped_steps: 1,
-            ..unclipped()
-        },
-    );
+    let mut optimizer = single(full(&[2], 1.0, Kind::Float), AdamWOptions { max_skipped_steps: 1, ..unclipped() });
     for _ in 0..3 {
         optimizer.skip_step(f64::NAN).unwrap();
-        optimizer
-            .step(&[Some(full(&[2], 0.5, Kind::Float))], 1e-3)
-            .unwrap();
+        optimizer.step(&[Some(full(&[2], 0.5, Kind::Float))], 1e-3).unwrap();
     }
     assert_eq!(optimizer.num_steps(), 3);
 }
@@ -253,9 +171,7 @@ fn a_finite_step_forgives_skipped_ones() {
 #[test]
 fn a_rate_of_zero_leaves_the_weights() {
     let mut optimizer = single(full(&[2, 2], 1.0, Kind::Float), unclipped());
-    let report = optimizer
-        .step(&[Some(full(&[2, 2], 0.0, Kind::Float))], 0.0)
-        .unwrap();
+    let report = optimizer.step(&[Some(full(&[2, 2], 0.0, Kind::Float))], 0.0).unwrap();
     assert_eq!(report.changed_weight_fraction, 0.0);
     assert!(optimizer.slots[0].weights.equal(&full(&[4], 1.0, Kind::Float)));
 }
@@ -268,12 +184,7 @@ fn leaves_and_their_gradients_are_shared() {
     (&leaf * 2.0).sum(Kind::Float).backward();
     let grads = optimizer.gradients();
     optimizer.step(&grads, 0.25).unwrap();
-    assert!(leaf.detach().allclose(
-        &full(&[2, 3], 0.5 * (1.0 - 0.0025) - 0.25, Kind::Float),
-        1e-5,
-        0.0,
-        false
-    ));
+    assert!(leaf.detach().allclose(&full(&[2, 3], 0.5 * (1.0 - 0.0025) - 0.25, Kind::Float), 1e-5, 0.0, false));
     optimizer.zero_grad();
     assert!(leaf.grad().equal(&full(&[2, 3], 0.0, Kind::Float)));
 }
@@ -281,8 +192,6 @@ fn leaves_and_their_gradients_are_shared() {
 #[test]
 fn other_types_are_refused() {
     let params = vec![("w".to_owned(), full(&[2], 1.0, Kind::Half))];
-    let error = AdamW::new(params, AdamWOptions::default())
-        .unwrap_err()
-        .to_string();
+    let error = AdamW::new(params, AdamWOptions::default()).unwrap_err().to_string();
     assert!(error.contains("`w`") && error.contains("Half"), "{error}");
 }
