@@ -10,7 +10,7 @@
 set -euo pipefail
 
 readonly TORCH_VERSION=2.11.0
-readonly RUST_MINIMUM=1.85
+readonly RUST_MINIMUM=1.87
 readonly PLATFORMS="manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_24 manylinux_2_18 manylinux_2_17
   manylinux2014 manylinux_2_12 manylinux2010 manylinux_2_5 manylinux1"
 

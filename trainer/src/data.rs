@@ -3,7 +3,7 @@
 use crate::config::{DataConfig, DataSource, Embedder, Part, TrainConfig};
 use crate::engine::QwenEmbedder;
 use anyhow::Context;
-use napmem_rollout::datasets::{Split, pyramids_dir, questions, questions_file, split_by_user};
+use napmem_rollout::datasets::{DatasetError, Split, pyramids_dir, questions, questions_file, split_by_user};
 use napmem_rollout::episode::EpisodeJob;
 use napmem_rollout::generate::Embed;
 use napmem_rollout::pyramid::{HashedNgramEmbedder, Pyramid};
@@ -53,6 +53,25 @@ impl Dataset {
     /// The data of a training config, a generated world under `run_dir/data`.
     pub fn of_run(config: &TrainConfig, device: Device) -> anyhow::Result<Self> {
         Self::open(&config.data, &config.train.run_dir.join("data"), device)
+    }
+
+    /// Numbers of questions to train on, to validate on and to test on, without opening a pyramid or writing a world.
+    pub fn count(config: &DataConfig) -> anyhow::Result<[usize; 3]> {
+        let (users, questions) = match &config.source {
+            DataSource::Files { pyramids, questions } => {
+                let users = user_folders(pyramids)?;
+                let questions = questions::read(questions, &users)?;
+                (users, questions)
+            }
+            DataSource::World(section) => {
+                let world = world::generate(section.seed, section.users);
+                let users = world.iter().map(|user| user.user.clone()).collect();
+                (users, world.into_iter().flat_map(|user| user.questions).collect())
+            }
+        };
+        let shares = [config.split.train, config.split.validation, config.split.test];
+        let split = split_by_user(&users, shares, config.split.seed)?;
+        Ok([&split.train, &split.validation, &split.test].map(|part| Split::select(&questions, part).len()))
     }
 
     /// Questions of a part, in file order.
@@ -113,7 +132,9 @@ fn user_folders(dir: &Path) -> anyhow::Result<BTreeSet<String>> {
             users.insert(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    anyhow::ensure!(!users.is_empty(), "{}: no user folders", dir.display());
+    if users.is_empty() {
+        return Err(DatasetError::Source { path: dir.to_owned(), message: "no user folders".to_owned() }.into());
+    }
     Ok(users)
 }
 

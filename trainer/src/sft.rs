@@ -1,7 +1,7 @@
 //! Supervised fine-tuning on trajectories: the same masks, packing and passes as GRPO, with another loss.
 
 use crate::checkpoint::{CheckpointMeta, CheckpointWriter, DataPosition, RunFolder, WEIGHTS, latest_complete, prune};
-use crate::config::SftConfig;
+use crate::config::{SftConfig, refuse_other_settings};
 use crate::data::epoch_order;
 use crate::grpo::{GlobalCounts, LossAggregation, PackOptions, PackedBatch, TrainSequence, pack, sft_loss};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -58,8 +58,16 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn open(config: &'a SftConfig, resume: bool) -> anyhow::Result<Self> {
         let folder = RunFolder::open(&config.train.run_dir, resume)?;
-        let checkpoint = if folder.is_resumed() { latest_complete(folder.path())?.checkpoint } else { None };
-        folder.save_config(&config.to_toml())?;
+        let resolved = config.to_toml();
+        let progress = Progress::new();
+        let mut checkpoint = None;
+        if folder.is_resumed() {
+            refuse_other_settings(&folder.config_file(), &resolved)?;
+            let found = latest_complete(folder.path())?;
+            found.skipped.iter().for_each(|fault| progress.line(&format!("passed over: {fault}")));
+            checkpoint = found.checkpoint;
+        }
+        folder.save_config(&resolved)?;
         let mut policy = Policy::load(&config.model)?;
         let mut train = trajectory::read_jsonl(&config.trajectories)?;
         // Whole users are held out: their attempts lie together in the file.
@@ -84,11 +92,11 @@ impl<'a> Run<'a> {
         if let Some(checkpoint) = &checkpoint {
             optimizer.load_state(read_tensors(&checkpoint.path(OPTIMIZER))?)?;
         }
-        let writer = MetricsWriter::open(&folder, folder.is_resumed().then_some(state.step))?;
+        let writer = MetricsWriter::open(&folder, checkpoint.is_some().then_some(state.step))?;
         Ok(Self {
             rate: learning_rate(&config.optim, num_steps),
             passes: pass_options(&config.update, 1.0),
-            progress: Progress::new(),
+            progress,
             config,
             folder,
             train,

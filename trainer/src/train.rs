@@ -94,10 +94,8 @@ impl<'a> Run<'a> {
         if let Some(checkpoint) = &checkpoint {
             learner.optimizer().load_state(read_tensors(&checkpoint.path(OPTIMIZER))?)?;
         }
-        let resumed_step = folder.is_resumed().then_some(state.step);
-        if let Some(step) = resumed_step {
-            folder.forget_trajectories_after(step)?;
-        }
+        let resumed_step = checkpoint.is_some().then_some(state.step);
+        folder.forget_trajectories_after(state.step)?;
         let mut writer = MetricsWriter::open(&folder, resumed_step)?;
         if resumed_step.is_none() {
             writer.hyperparameters(&resolved.parse()?)?;

@@ -1,8 +1,6 @@
 //! What a checkpoint says about itself, and whether its files are what they were.
 
 use super::CheckpointError;
-use indexmap::IndexMap;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::Read;
@@ -36,14 +34,8 @@ pub struct CheckpointMeta {
     pub best_score: Option<f64>,
     /// Validations in a row that did not beat it.
     pub num_validations_without_best: usize,
-    /// Steps in a row that were skipped because a number was not finite.
-    pub num_skipped_in_a_row: usize,
     /// Seed of the run.
     pub seed: u64,
-    /// Random streams by name, as they stand.
-    pub rng: IndexMap<String, ChaCha8Rng>,
-    /// SHA-256 of the resolved config.
-    pub config_hash: String,
 }
 
 /// One file of a checkpoint.

@@ -11,6 +11,7 @@ use napmem_rollout::chat::ChatError;
 use napmem_rollout::datasets::DatasetError;
 use napmem_rollout::pyramid::PyramidError;
 use napmem_rollout::trajectory::TrajectoryError;
+use napmem_rollout::world::WorldError;
 use std::error::Error;
 
 const CONFIG: u8 = 2;
@@ -43,7 +44,11 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     if error.is::<ConfigError>() {
         return Some(CONFIG);
     }
-    if error.is::<PyramidError>() || error.is::<DatasetError>() || error.is::<TrajectoryError>() {
+    let is_data = error.is::<PyramidError>()
+        || error.is::<DatasetError>()
+        || error.is::<TrajectoryError>()
+        || error.is::<WorldError>();
+    if is_data {
         return Some(DATA);
     }
     let is_model = error.is::<ModelFault>()

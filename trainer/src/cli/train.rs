@@ -4,6 +4,7 @@ use super::machine;
 use crate::checkpoint::{RunFolder, RunFolderError, latest_complete};
 use crate::config::memory::{ModelShape, estimate, gibibytes};
 use crate::config::{ConfigError, ReferencePlace, TrainConfig, refuse_other_settings};
+use crate::data::Dataset;
 use crate::interrupt::Interrupt;
 use clap::Args;
 use std::path::PathBuf;
@@ -62,6 +63,11 @@ fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
         rollout.questions_per_step * rollout.group_size,
         rollout.budget.max_total_tokens,
         config.grpo.updates_per_batch
+    );
+    let [train, validation, test] = Dataset::count(&config.data)?;
+    let num_steps = config.num_steps(train)?;
+    println!(
+        "questions: {train} to train on, {validation} to validate on, {test} to test on; {num_steps} steps in all"
     );
     memory(config, device)
 }

@@ -126,6 +126,11 @@ fn num_parameters_of(file: &Path) -> Result<u64, ShapeError> {
     reader.take(length).read_to_end(&mut header)?;
     let header: serde_json::Map<String, Value> =
         serde_json::from_slice(&header).map_err(|e| broken(format!("header is not JSON: {e}")))?;
+    let end_of = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
+    let end = 8 + length + header.values().filter_map(end_of).max().unwrap_or(0);
+    if end > num_bytes {
+        return Err(broken(format!("truncated: the tensors end at byte {end}, the file has {num_bytes}")));
+    }
     let is_text = |name: &str| !name.contains("visual.") && !name.starts_with("mtp.") && name != "__metadata__";
     Ok(header
         .iter()
@@ -247,6 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header.as_bytes());
+        bytes.resize(bytes.len() + HEADER_DATA_BYTES, 0);
         fs_err::write(folder.path().join("model.safetensors"), bytes).unwrap();
         fs_err::write(folder.path().join("config.json"), TINY).unwrap();
         fs_err::write(folder.path().join("tokenizer.json"), "{}").unwrap();
@@ -256,6 +262,9 @@ mod tests {
     const HEADER: &str = r#"{"__metadata__":{"format":"pt"},"model.a":{"dtype":"BF16","shape":[10,100],
         "data_offsets":[0,2000]},"model.visual.b":{"dtype":"BF16","shape":[7],"data_offsets":[2000,2014]},
         "mtp.c":{"dtype":"BF16","shape":[9],"data_offsets":[2014,2032]}}"#;
+
+    /// Where the last of its tensors ends.
+    const HEADER_DATA_BYTES: usize = 2032;
 
     #[test]
     fn shape_comes_from_config_and_headers() {
@@ -278,10 +287,20 @@ mod tests {
     fn truncated_weights_are_named() {
         let folder = model(HEADER);
         let file = folder.path().join("model.safetensors");
-        fs_err::write(&file, 100u64.to_le_bytes()).unwrap();
-        let message = ModelShape::read(folder.path()).unwrap_err().to_string();
-        let expected = format!("{}: truncated: the header takes 100 bytes, the file has 8", file.display());
-        assert_eq!(message, expected);
+        let whole = fs_err::read(&file).unwrap();
+        let num_bytes = whole.len();
+        let cases = [
+            (
+                whole[..num_bytes - 1].to_vec(),
+                format!("the tensors end at byte {num_bytes}, the file has {}", num_bytes - 1),
+            ),
+            (100u64.to_le_bytes().to_vec(), "the header takes 100 bytes, the file has 8".to_owned()),
+        ];
+        for (bytes, problem) in cases {
+            fs_err::write(&file, bytes).unwrap();
+            let message = ModelShape::read(folder.path()).unwrap_err().to_string();
+            assert_eq!(message, format!("{}: truncated: {problem}", file.display()));
+        }
     }
 
     #[test]

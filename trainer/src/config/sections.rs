@@ -423,7 +423,7 @@ pub struct TrainSection {
     pub validation_questions: Option<usize>,
     /// Stop after this many validations in a row without a new best.
     pub early_stop_patience: Option<usize>,
-    /// Checkpoint every this many steps and after the last.
+    /// Checkpoint every this many steps and after the last; 0 only when validation finds a new best or a signal comes.
     pub checkpoint_every: usize,
     /// Checkpoints kept besides the best.
     pub keep_last: usize,

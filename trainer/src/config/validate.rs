@@ -217,7 +217,6 @@ impl Check<'_> {
             self.at_least(key, value.unwrap_or(1), 1)?;
         }
         self.at_least("train.epochs", train.epochs, 1)?;
-        self.at_least("train.checkpoint_every", train.checkpoint_every, 1)?;
         self.at_least("train.keep_last", train.keep_last, 1)?;
         if train.early_stop_patience.is_some() && train.validation_every == 0 {
             let problem = "needs validation, but `train.validation_every` is 0 (never)";

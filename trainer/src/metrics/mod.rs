@@ -106,13 +106,13 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the sinks of a new run, or those of a run that goes on after `resumed_step`: what was reported of later
-    /// steps is taken back, for they are made again.
+    /// Opens the sinks of a run that goes on after `resumed_step`, or that starts, perhaps again, where there is none: what was
+    /// reported of later steps is taken back, for they are made again.
     pub fn open(run: &RunFolder, resumed_step: Option<u64>) -> Result<Self, MetricsError> {
         let lines = JsonLines::open(&run.metrics_file(), resumed_step)?;
         let mut events = EventFile::create(&run.events_dir())?;
-        if let Some(step) = resumed_step {
-            events.forget_from(step + 1)?;
+        if run.is_resumed() {
+            events.forget_from(resumed_step.map_or(0, |step| step + 1))?;
         }
         Ok(Self { lines, events })
     }

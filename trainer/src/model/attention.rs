@@ -35,8 +35,9 @@ impl Attention {
         let mut query = self.query.forward(x_th).view([-1, heads, self.query_width()]);
         let mut gate = None;
         if self.config.output_gate {
-            gate = Some(query.narrow(2, dim, dim).reshape([-1, heads * dim]));
-            query = query.narrow(2, 0, dim);
+            let parts = query.split(dim, 2);
+            gate = Some(parts[1].reshape([-1, heads * dim]));
+            query = parts[0].shallow_clone();
         }
         let mut key = self.key.forward(x_th).view([-1, key_heads, dim]);
         let value = self.value.forward(x_th).view([-1, key_heads, dim]);

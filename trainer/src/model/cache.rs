@@ -130,10 +130,4 @@ impl Cache {
         }
         self.capacity = capacity;
     }
-
-    /// Bytes held.
-    pub fn num_bytes(&self) -> usize {
-        let bytes = |t: &Tensor| t.numel() * t.kind().elt_size_in_bytes();
-        self.layers.iter().flat_map(|layer| layer.tensors()).map(bytes).sum()
-    }
 }

@@ -57,16 +57,6 @@ impl Decoder {
         Self { config, layers, norm, embedding, head, num_tokens, kind, device, parameters }
     }
 
-    /// A copy of the weights that no update touches, on `device`.
-    pub fn frozen_copy(&self, device: Device) -> Self {
-        let copy =
-            |p: &Parameter| Parameter { name: p.name.clone(), tensor: p.tensor.detach().to_device(device).copy() };
-        let mut copy =
-            Self::from_parameters(self.config.clone(), self.parameters.iter().map(copy).collect(), self.kind);
-        copy.num_tokens = self.num_tokens;
-        copy
-    }
-
     /// Limits scored and sampled ids to the tokenizer's: rows of the head from `num_tokens` on are padding.
     pub fn limit_vocabulary(&mut self, num_tokens: i64) {
         assert!(num_tokens > 0 && num_tokens <= self.config.vocab_size, "{num_tokens} of {}", self.config.vocab_size);

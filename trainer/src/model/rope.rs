@@ -3,7 +3,7 @@
 //! Dimensions: T packed tokens, H heads, D head dimension, R rotated dimensions.
 
 use super::config::AttentionConfig;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 /// cos and sin of a batch's positions.
 #[derive(Debug)]
@@ -33,11 +33,6 @@ impl Rotation {
             return rotated;
         }
         Tensor::cat(&[rotated, x_thd.narrow(2, rotary, head_dim - rotary)], 2)
-    }
-
-    /// Device of the tables.
-    pub fn device(&self) -> Device {
-        self.cos_tr.device()
     }
 }
 

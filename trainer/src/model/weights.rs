@@ -123,7 +123,8 @@ impl WeightFiles {
         // SAFETY: the mapping is read-only; a file changed by someone else while mapped is outside what we can guard.
         let map = unsafe { Mmap::map(handle.file()) }?;
         let fault = |message: String| ModelFault::Shard { file: file.clone(), message };
-        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| fault(e.to_string()))?;
+        let (header, metadata) = SafeTensors::read_metadata(&map)
+            .map_err(|e| fault(format!("truncated or damaged: {e}; the file has {} bytes", map.len())))?;
         let data_start = header + 8;
         for (name, info) in metadata.tensors() {
             if data_start + info.data_offsets.1 > map.len() {
