@@ -1,7 +1,15 @@
 //! The end-to-end test suite: one binary, a module a theme.
 #![allow(missing_docs)]
 
+mod cli;
+mod determinism;
+mod embed;
 mod engine;
+mod export;
 mod learning;
 mod parity;
+mod pipeline;
+mod resume;
+mod runs;
+mod scene;
 mod support;
