@@ -59,6 +59,7 @@ fn overrides() {
     let cases: &[(&str, &[&str])] = &[
         ("rollout.group_size=1", &["`rollout.group_size` must be at least 2, got 1"]),
         ("rollout.group_size", &["must be KEY=VALUE"]),
+        ("rollouts.top_k=3", &["--set rollouts.top_k=3: `rollouts` is not a known key; did you mean `rollout`?"]),
         ("rollout.group_size.x=1", &["`group_size` is a integer, not a table"]),
         ("grpo.updates_per_batch=3", &["`grpo.updates_per_batch` must divide `rollout.questions_per_step`", "got 3"]),
         ("grpo.baseline=\"median\"", &["`grpo.baseline` must be one of", "got `median`"]),

@@ -62,7 +62,9 @@ impl Source {
     /// A complaint about `key` that names where the key was set.
     pub fn error(&self, key: &str, problem: impl Into<String>) -> ConfigError {
         let (key, problem) = (key.to_owned(), problem.into());
-        let covers = |o: &&Override| o.key == key || key.starts_with(&format!("{}.", o.key));
+        let is_in_file = self.line_of(&key).is_some();
+        let made = |o: &Override| !is_in_file && o.key.starts_with(&format!("{key}."));
+        let covers = |o: &&Override| o.key == key || key.starts_with(&format!("{}.", o.key)) || made(o);
         if let Some(set) = self.overrides.iter().rev().find(covers) {
             return ConfigError::Key { origin: format!("--set {}", set.text), key, problem, line: None };
         }
