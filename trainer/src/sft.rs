@@ -1,7 +1,7 @@
 //! Supervised fine-tuning on trajectories: the same masks, packing and passes as GRPO, with another loss.
 
 use crate::checkpoint::{CheckpointMeta, CheckpointWriter, DataPosition, RunFolder, WEIGHTS, latest_complete, prune};
-use crate::config::{SftConfig, refuse_other_settings};
+use crate::config::{ScoredTokens, SftConfig, refuse_other_settings};
 use crate::data::epoch_order;
 use crate::grpo::{GlobalCounts, LossAggregation, PackOptions, PackedBatch, TrainSequence, pack, sft_loss};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -40,6 +40,12 @@ pub fn run(config: &SftConfig, resume: bool, interrupt: &Interrupt) -> anyhow::R
     Ok(())
 }
 
+/// Makes every token but the first, which nothing predicts, part of the loss.
+fn score_all(trajectory: &mut Trajectory) {
+    trajectory.loss_mask.fill(1);
+    trajectory.loss_mask[0] = 0;
+}
+
 struct Run<'a> {
     config: &'a SftConfig,
     folder: RunFolder,
@@ -70,6 +76,10 @@ impl<'a> Run<'a> {
         folder.save_config(&resolved)?;
         let mut policy = Policy::load(&config.model)?;
         let mut train = trajectory::read_jsonl(&config.trajectories)?;
+        train.retain(|t| config.max_trajectory_tokens.is_none_or(|limit| t.token_ids.len() <= limit));
+        if config.scored_tokens == ScoredTokens::All {
+            train.iter_mut().for_each(score_all);
+        }
         // Whole users are held out: their attempts lie together in the file.
         let num_held_out = (train.len() as f64 * config.validation_fraction) as usize;
         let validation = train.split_off(train.len() - num_held_out);

@@ -18,8 +18,8 @@ pub use crate::optim::{Schedule, WeightUpdate};
 pub use error::ConfigError;
 pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
 pub use sections::{
-    Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace, SplitSection,
-    TrainSection, UpdateSection, WorldSection,
+    Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace, ScoredTokens,
+    SplitSection, TrainSection, UpdateSection, WorldSection,
 };
 pub use source::Source;
 pub use tasks::{AskConfig, EvalConfig, Part};
@@ -150,6 +150,10 @@ pub struct SftConfig {
     pub validation_fraction: f64,
     /// Trajectories of one optimizer step.
     pub trajectories_per_step: usize,
+    /// Which tokens the loss is over.
+    pub scored_tokens: ScoredTokens,
+    /// Longer trajectories are left out.
+    pub max_trajectory_tokens: Option<usize>,
     /// The optimizer.
     pub optim: OptimSection,
     /// The backward pass.

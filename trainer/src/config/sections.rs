@@ -477,11 +477,32 @@ pub struct SftDataSection {
     pub validation_fraction: f64,
     /// Trajectories of one optimizer step.
     pub trajectories_per_step: usize,
+    /// Which tokens the loss is over.
+    pub scored_tokens: ScoredTokens,
+    /// Longer trajectories are left out; all stay when absent.
+    pub max_trajectory_tokens: Option<usize>,
+}
+
+/// Which tokens of a trajectory supervised training learns to predict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScoredTokens {
+    /// Those that the policy wrote.
+    #[default]
+    Completion,
+    /// All, prompts and observations too: language modelling, for a model that is trained from nothing.
+    All,
 }
 
 impl Default for SftDataSection {
     fn default() -> Self {
-        Self { trajectories: PathBuf::new(), validation_fraction: 0.05, trajectories_per_step: 32 }
+        Self {
+            trajectories: PathBuf::new(),
+            validation_fraction: 0.05,
+            trajectories_per_step: 32,
+            scored_tokens: ScoredTokens::Completion,
+            max_trajectory_tokens: None,
+        }
     }
 }
 

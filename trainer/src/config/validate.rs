@@ -64,6 +64,8 @@ pub fn sft(source: &Source) -> Checked<SftConfig> {
         trajectories: raw.data.trajectories.clone(),
         validation_fraction: raw.data.validation_fraction,
         trajectories_per_step: raw.data.trajectories_per_step,
+        scored_tokens: raw.data.scored_tokens,
+        max_trajectory_tokens: raw.data.max_trajectory_tokens,
         optim: raw.optim.clone(),
         update: raw.update.clone(),
         train: raw.train.clone(),
@@ -173,7 +175,7 @@ impl Check<'_> {
             (_, None) => {}
         }
         self.at_least("grpo.updates_per_batch", grpo.updates_per_batch, 1)?;
-        if rollout.questions_per_step % grpo.updates_per_batch != 0 {
+        if !rollout.questions_per_step.is_multiple_of(grpo.updates_per_batch) {
             let problem = format!(
                 "must divide `rollout.questions_per_step`, which is {}, so that each update has as many whole \
                  groups, got {}",

@@ -14,8 +14,8 @@ use super::linear::Linear;
 use super::norm::gated_rms_norm;
 use tch::{Kind, Tensor};
 
-/// Smallest and largest number of tokens of a chunk.
-const CHUNK_RANGE: (i64, i64) = (16, 64);
+/// Tokens of a chunk.
+const CHUNK: i64 = 64;
 /// Epsilon inside the q/k normalisation.
 const L2_EPS: f64 = 1e-6;
 
@@ -180,13 +180,7 @@ pub fn recurrent_delta_rule(
     (Tensor::cat(&out, 2), state)
 }
 
-/// Tokens of a chunk: work inside a chunk grows with its length, work between chunks with `key_dim`, so the two are balanced.
-/// It changes the order of sums and nothing else.
-fn chunk_length(key_dim: i64) -> i64 {
-    (key_dim / 2).clamp(CHUNK_RANGE.0, CHUNK_RANGE.1)
-}
-
-/// The gated delta rule in chunks of 16 to 64 tokens, differentiable.
+/// The gated delta rule in chunks of 64 tokens, differentiable.
 ///
 /// `q`, `k` [R, H, L, K] (normalised, q scaled), `v` [R, H, L, V], `g` ≤ 0 and `beta` [R, H, L], `state` [R, H, K, V]; all fp32.
 /// Returns `o` [R, H, L, V] and the state after the last token. Positions with g = 0 and beta = 0 leave the state alone.
@@ -203,7 +197,7 @@ pub fn chunked_delta_rule(
 ) -> (Tensor, Tensor) {
     let (rows, heads, longest, key_dim) = k.size4().expect("k is [R, H, L, K]");
     let value_dim = v.size()[3];
-    let chunk = chunk_length(key_dim).min(longest);
+    let chunk = CHUNK.min(longest);
     let num_chunks = (longest + chunk - 1) / chunk;
     let tail = num_chunks * chunk - longest;
     let cut = |x: &Tensor| {
