@@ -148,7 +148,7 @@ fn model_config(pad_id: u32, end_id: u32) -> Value {
         "linear_key_head_dim": 32,
         "linear_value_head_dim": 32,
         "rms_norm_eps": 1e-6,
-        "initializer_range": 0.02,
+        "initializer_range": 0.06,
         "max_position_embeddings": 4096,
         "rope_parameters": { "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 },
         "tie_word_embeddings": true,

@@ -252,8 +252,9 @@ mod tests {
     use super::*;
     use tch::Device;
 
-    /// fp32 chunked against fp64 recurrent, relative to the largest value.
-    const TOLERANCE: f64 = 2e-5;
+    /// fp32 chunked against fp64 recurrent, relative to the largest value. The strongest decay brings running sums of g to
+    /// hundreds, where fp32 leaves their differences about five digits.
+    const TOLERANCE: f64 = 5e-5;
 
     /// q, k, v, g, beta and a state for R = 2, H = 3, K = V = `dim`; `gate` scales the decay.
     fn inputs(length: i64, dim: i64, gate: f64, seed: i64) -> [Tensor; 6] {
