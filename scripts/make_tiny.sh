@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes data/tiny, the checkpoint that the quickstart starts from: tokenizer, template and configuration, random weights, and
-# a warm start on trajectories of the mechanical policy, which knows the tools and not where to look.
+# a warm start in three parts on trajectories of the mechanical policy, which knows the tools and not where to look.
 #
 #   scripts/make_tiny.sh [SEED [NUM_USERS [ATTEMPTS]]]
 #
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 seed=${1:-101}
 num_users=${2:-400}
-attempts=${3:-2}
+attempts=${3:-6}
 work=runs/tiny
 
 [ -d .libtorch ] || scripts/setup.sh
@@ -25,9 +25,14 @@ rm -rf "$work"
 "$napmem" init --from "$work/init" --out "$work/init" --seed "$seed"
 "$napmem" mechanical --data "$work/world" --model "$work/init" --system-prompt "$work/init/system_prompt.txt" \
     --attempts "$attempts" --seed "$seed" --out "$work/trajectories.jsonl"
-"$napmem" sft --config configs/tiny-sft.toml
+# Each part starts from the weights of the one before.
+weights() { find "$work/$1/checkpoints" -maxdepth 1 -name 'step-*' | sort | tail -1; }
+"$napmem" sft --config configs/tiny-1-form.toml
+cp -r "$(weights tiny-1-form)/weights" "$work/form"
+"$napmem" sft --config configs/tiny-2-reading.toml
+cp -r "$(weights tiny-2-reading)/weights" "$work/reading"
+"$napmem" sft --config configs/tiny-3-mechanics.toml
 
 mkdir -p data/tiny
-newest=$(find "$work/sft/checkpoints" -maxdepth 1 -name 'step-*' | sort | tail -1)
-cp "$newest"/weights/* data/tiny/
+cp "$(weights tiny-3-mechanics)"/weights/* data/tiny/
 cp "$work/init/system_prompt.txt" data/tiny/

@@ -23,9 +23,9 @@ fn the_warm_start_learns() {
     let losses = |name: &str| steps.iter().filter_map(|line| line.get(name)?.as_f64()).collect::<Vec<f64>>();
     let (train, held_out) = (losses("sft/loss"), losses("val/loss"));
     assert_eq!((train.len(), held_out.len()), (WARM_UP_STEPS as usize, 2));
-    // A model that knows nothing starts at the logarithm of the number of ids.
+    // A model that knows nothing starts at the logarithm of the number of ids, plus half the variance of its random logits.
     let uniform = (ChatFormat::load(&scene().init()).unwrap().num_ids() as f64).ln();
-    assert!((train[0] - uniform).abs() < 0.1, "{train:?} {uniform}");
+    assert!((-0.1..0.4).contains(&(train[0] - uniform)), "{train:?} {uniform}");
     assert!(train[train.len() - 1] < 1.0 && held_out[1] < 3.0, "{train:?} {held_out:?}");
 }
 

@@ -77,6 +77,7 @@ impl<'a> Run<'a> {
         let mut policy = Policy::load(&config.model)?;
         let mut train = trajectory::read_jsonl(&config.trajectories)?;
         train.retain(|t| config.max_trajectory_tokens.is_none_or(|limit| t.token_ids.len() <= limit));
+        train.retain(|t| !config.only_correct || t.reward.outcome.correct);
         if config.scored_tokens == ScoredTokens::All {
             train.iter_mut().for_each(score_all);
         }

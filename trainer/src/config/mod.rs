@@ -154,6 +154,8 @@ pub struct SftConfig {
     pub scored_tokens: ScoredTokens,
     /// Longer trajectories are left out.
     pub max_trajectory_tokens: Option<usize>,
+    /// Trajectories whose answer is wrong are left out.
+    pub only_correct: bool,
     /// The optimizer.
     pub optim: OptimSection,
     /// The backward pass.

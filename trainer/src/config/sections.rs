@@ -481,6 +481,8 @@ pub struct SftDataSection {
     pub scored_tokens: ScoredTokens,
     /// Longer trajectories are left out; all stay when absent.
     pub max_trajectory_tokens: Option<usize>,
+    /// Leave out trajectories whose answer is wrong.
+    pub only_correct: bool,
 }
 
 /// Which tokens of a trajectory supervised training learns to predict.
@@ -502,6 +504,7 @@ impl Default for SftDataSection {
             trajectories_per_step: 32,
             scored_tokens: ScoredTokens::Completion,
             max_trajectory_tokens: None,
+            only_correct: false,
         }
     }
 }

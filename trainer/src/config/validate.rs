@@ -66,6 +66,7 @@ pub fn sft(source: &Source) -> Checked<SftConfig> {
         trajectories_per_step: raw.data.trajectories_per_step,
         scored_tokens: raw.data.scored_tokens,
         max_trajectory_tokens: raw.data.max_trajectory_tokens,
+        only_correct: raw.data.only_correct,
         optim: raw.optim.clone(),
         update: raw.update.clone(),
         train: raw.train.clone(),
