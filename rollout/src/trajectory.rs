@@ -75,6 +75,9 @@ pub struct RewardParts {
     pub f1: f64,
     /// Evidence among returned items over returned items; `None` when nothing was returned or no evidence is known.
     pub evidence_hit_ratio: Option<f64>,
+    /// Whether any returned item was evidence; `None` when no evidence is known. The ratio alone hides where an attempt looked:
+    /// one file that is evidence counts 1 and one record among five 0.2.
+    pub evidence_seen: Option<bool>,
 }
 
 /// One attempt at one question.
@@ -248,6 +251,7 @@ mod tests {
                 score: 0.0,
                 f1: 1.0,
                 evidence_hit_ratio: Some(1.0 / 3.0),
+                evidence_seen: Some(true),
             },
         }
     }

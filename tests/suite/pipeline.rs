@@ -72,7 +72,7 @@ fn compare_writes_the_summary() {
     let printed = succeed(&args);
     assert!(printed.contains("6 questions about users that were never trained on"), "{printed}");
     let found = read_json(&summary);
-    for what in ["score", "accuracy", "evidence_hit_ratio", "calls"] {
+    for what in ["score", "accuracy", "evidence_hit_ratio", "evidence_seen", "calls"] {
         // A policy that finds nothing has no ratio of hits.
         let may_be_absent = what == "evidence_hit_ratio";
         for when in ["before", "after"] {

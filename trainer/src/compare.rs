@@ -28,10 +28,11 @@ pub struct CompareConfig {
 }
 
 /// What is compared: name in the summary, heading, metric.
-const COMPARED: [(&str, &str, &str); 5] = [
+const COMPARED: [(&str, &str, &str); 6] = [
     ("score", "mean rubric score", "val/score_mean"),
     ("accuracy", "accuracy", "val/accuracy"),
     ("evidence_hit_ratio", "evidence hit ratio", "val/evidence_hit_ratio"),
+    ("evidence_seen", "attempts that saw evidence", "val/evidence_seen"),
     ("calls", "tool calls per question", "val/tool_calls"),
     ("format", "readable answers", "val/format"),
 ];

@@ -86,8 +86,8 @@ fn numbers(metrics: &Metrics) -> serde_json::Value {
 
 fn table(trajectories: &[Trajectory]) -> String {
     let mut text = format!(
-        "{:<16} {:>5} {:>7} {:>9} {:>6} {:>7} {:>6} {:>9}\n",
-        "category", "n", "score", "accuracy", "F1", "format", "calls", "evidence"
+        "{:<16} {:>5} {:>7} {:>9} {:>6} {:>7} {:>6} {:>9} {:>5}\n",
+        "category", "n", "score", "accuracy", "F1", "format", "calls", "hit ratio", "seen"
     );
     let mut parts: Vec<(&str, Vec<Trajectory>)> = by_category(trajectories).into_iter().collect();
     parts.push(("all", trajectories.to_vec()));
@@ -95,14 +95,15 @@ fn table(trajectories: &[Trajectory]) -> String {
         let metrics = evaluation_metrics(part);
         let number = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
         text.push_str(&format!(
-            "{name:<16} {:>5} {:>+7.3} {:>9.3} {:>6.3} {:>7.3} {:>6.2} {:>9.3}\n",
+            "{name:<16} {:>5} {:>+7.3} {:>9.3} {:>6.3} {:>7.3} {:>6.2} {:>9.3} {:>5.2}\n",
             part.len(),
             number("val/score_mean"),
             number("val/accuracy"),
             number("val/f1"),
             number("val/format"),
             number("val/tool_calls"),
-            number("val/evidence_hit_ratio")
+            number("val/evidence_hit_ratio"),
+            number("val/evidence_seen")
         ));
     }
     text

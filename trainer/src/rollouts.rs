@@ -75,5 +75,9 @@ pub fn evaluation_metrics(trajectories: &[Trajectory]) -> Metrics {
     if !hits.is_empty() {
         metrics.set("val/evidence_hit_ratio", hits.iter().sum::<f64>() / hits.len() as f64);
     }
+    let seen: Vec<bool> = trajectories.iter().filter_map(|t| t.reward.evidence_seen).collect();
+    if !seen.is_empty() {
+        metrics.set("val/evidence_seen", seen.iter().filter(|seen| **seen).count() as f64 / seen.len() as f64);
+    }
     metrics
 }

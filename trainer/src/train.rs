@@ -172,13 +172,13 @@ impl<'a> Run<'a> {
         trajectory::write_jsonl(&self.folder.trajectory_file("train", self.state.step), trajectories)?;
         let number = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
         self.progress.line(&format!(
-            "step {}/{}  score {:+.3}  correct {:.2}  calls {:.2}  evidence {:.2}  kl {:.4}  grad {:.2}  {:.1} s",
+            "step {}/{}  score {:+.3}  correct {:.2}  calls {:.2}  saw evidence {:.2}  kl {:.4}  grad {:.2}  {:.1} s",
             self.state.step,
             self.num_steps,
             number("critic/score/mean"),
             number("rubric/correct"),
             number("tool_call_counts/mean"),
-            number("tools/evidence_hit_ratio"),
+            number("tools/evidence_seen"),
             number("actor/kl_loss"),
             number("actor/grad_norm"),
             seconds

@@ -62,6 +62,7 @@ fn reward(
         score: points,
         f1: score.f1,
         evidence_hit_ratio: hits.and_then(EvidenceHits::ratio),
+        evidence_seen: hits.map(|hits| hits.num_hits > 0),
     })
 }
 

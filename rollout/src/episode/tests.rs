@@ -171,6 +171,7 @@ fn parallel_calls_answer_in_order() {
     let observed = &trajectory.token_ids[trajectory.turns[0].observation.start..trajectory.turns[0].observation.end];
     assert_eq!(CHAT.decode(observed).matches("<tool_response>\nr1: Oslo\n</tool_response>").count(), 2);
     assert_eq!(trajectory.reward.evidence_hit_ratio, Some(1.0), "the record's source is the evidence");
+    assert_eq!(trajectory.reward.evidence_seen, Some(true));
 }
 
 #[test]

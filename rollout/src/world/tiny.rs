@@ -1,15 +1,20 @@
 //! The files of the tiny checkpoint beside its weights: tokenizer, chat template, model and generation configuration.
 //!
-//! The tokenizer is a byte-level BPE like Qwen's, trained on rendered text of the sample world. It departs in one thing: up to
-//! four digits, dates and times of day stay whole, because every line of an observation pays for them.
+//! The tokenizer is a byte-level BPE like Qwen's, trained on rendered text of the sample world. It departs in two things. Up to
+//! four digits, dates and times of day stay whole, because every line of an observation pays for them. And a word is the
+//! same tokens after a quotation mark or at the start of a parameter's value as after a space: copying ` Oslo` to `"Oslo`
+//! takes a table of two spellings for each word otherwise, which a million parameters do not learn by the way.
 
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
+use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::byte_level::ByteLevel;
+use tokenizers::decoders::sequence::Sequence as DecoderSequence;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::normalizers::NFC;
+use tokenizers::normalizers::replace::{Replace, ReplacePattern};
+use tokenizers::normalizers::{NFC, NormalizerWrapper, Sequence as NormalizerSequence};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
@@ -50,6 +55,13 @@ const WORD_PATTERN: &str = concat!(
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
+/// What the normalizer puts between a word and the mark it follows without a space, and the decoder takes away: a word joiner
+/// and a space. A text that has this very pair loses it.
+const JOINT: &str = "\u{2060} ";
+
+/// Where a word follows without a space, and what stands before it.
+const JOINED: [(&str, &str); 2] = [(r#""(?=\p{L})"#, "\""), (r"(?<=>)\n(?=\p{L})", "\n")];
+
 /// Why the tiny checkpoint's files could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TinyError {
@@ -69,12 +81,17 @@ pub fn train_tokenizer(texts: &[String]) -> Result<Tokenizer, TinyError> {
     let byte_level = ByteLevel::new(false, false, false);
     let split = Split::new(SplitPattern::Regex(WORD_PATTERN.to_owned()), SplitDelimiterBehavior::Isolated, false)?;
     let words = Sequence::new(vec![PreTokenizerWrapper::Split(split), PreTokenizerWrapper::ByteLevel(byte_level)]);
+    let mut normalizers: Vec<NormalizerWrapper> = vec![NFC.into()];
+    for (pattern, before) in JOINED {
+        normalizers.push(Replace::new(ReplacePattern::Regex(pattern.to_owned()), format!("{before}{JOINT}"))?.into());
+    }
+    let decoders: Vec<DecoderWrapper> = vec![byte_level.into(), Replace::new(JOINT, "")?.into()];
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer
-        .with_normalizer(Some(NFC))
+        .with_normalizer(Some(NormalizerSequence::new(normalizers)))
         .with_pre_tokenizer(Some(words))
         .with_post_processor(Some(byte_level))
-        .with_decoder(Some(byte_level));
+        .with_decoder(Some(DecoderSequence::new(decoders)));
     let trainer = BpeTrainer::builder()
         .vocab_size(VOCAB_SIZE - SPECIAL_TOKENS.len())
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect::<HashSet<char>>())
@@ -180,6 +197,19 @@ mod tests {
         let ids = tokenizer.encode(text, false).expect("encoded");
         assert_eq!(tokenizer.decode(ids.get_ids(), false).expect("decoded"), text);
         assert!(tokenizer.get_vocab_size(true) <= VOCAB_SIZE);
+    }
+
+    #[test]
+    fn a_word_is_the_same_token_after_a_space_a_quotation_mark_and_a_line_end() {
+        let text = "<parameter=query>\nAnna Biscuit\n</parameter>\n{\"answer\": \"Biscuit\", \"reason\": \"walked\"}\n";
+        let tokenizer = train_tokenizer(&vec![format!("{text}See Anna and Biscuit."); 3]).expect("trained");
+        let ids = |text: &str| tokenizer.encode(text, false).expect("encoded").get_ids().to_vec();
+        let (anna, biscuit) = (ids(" Anna"), ids(" Biscuit"));
+        assert_eq!((anna.len(), biscuit.len()), (1, 1));
+        for (text, id) in [("<parameter=query>\nAnna Biscuit", anna[0]), ("{\"answer\": \"Biscuit\"", biscuit[0])] {
+            assert!(ids(text).contains(&id), "{text}");
+            assert_eq!(tokenizer.decode(&ids(text), false).expect("decoded"), text);
+        }
     }
 
     #[test]

@@ -138,6 +138,11 @@ fn add_navigation(metrics: &mut MetricMap, trajectories: &[Trajectory]) {
     if !hits.is_empty() {
         metrics.insert("tools/evidence_hit_ratio".to_owned(), mean(&hits));
     }
+    let seen: Vec<f64> =
+        trajectories.iter().filter_map(|t| t.reward.evidence_seen).map(|seen| f64::from(u8::from(seen))).collect();
+    if !seen.is_empty() {
+        metrics.insert("tools/evidence_seen".to_owned(), mean(&seen));
+    }
     let touched: Vec<BTreeSet<u8>> =
         trajectories.iter().map(|t| t.tool_steps().filter_map(|step| step.level).collect()).collect();
     let num_levels: Vec<f64> = touched.iter().map(|levels| levels.len() as f64).collect();
@@ -200,6 +205,7 @@ mod tests {
                 score,
                 f1: if correct { 1.0 } else { 0.25 },
                 evidence_hit_ratio: correct.then_some(0.5),
+                evidence_seen: Some(correct),
             },
         }
     }
@@ -249,6 +255,7 @@ mod tests {
             ("tools/first/read_profile", 0.0),
             ("tools/valid_ratio", 0.75),
             ("tools/evidence_hit_ratio", 0.5),
+            ("tools/evidence_seen", 0.25),
             ("tools/levels_touched", 0.75),
             ("tools/level_2/share", 0.5),
             ("tools/level_1/share", 0.0),

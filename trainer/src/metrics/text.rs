@@ -109,6 +109,7 @@ mod tests {
                 score: 1.0,
                 f1: 1.0,
                 evidence_hit_ratio: Some(0.5),
+                evidence_seen: Some(true),
             },
         }
     }
