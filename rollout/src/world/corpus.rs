@@ -1,6 +1,7 @@
 //! Conversations of the sample world as the tiny model will see them: what its tokenizer is trained on.
 
-use super::mechanical::Place;
+use super::lexicon::phrase_with;
+use super::mechanical::{NO_EVIDENCE, Place, answer_json};
 use super::{SampleUser, tiny};
 use crate::chat::{ChatError, ChatMessage, ChatTemplate, RenderInput, Role};
 use crate::episode::{Environment, opening};
@@ -54,11 +55,12 @@ fn conversation(pyramid: &Pyramid, question: &Question) -> Vec<ChatMessage> {
     for place in Place::all() {
         let call = place.call(&question.question);
         let outcome = pyramid.call(&call.name, &Value::Object(call.arguments.clone()));
+        let gold = question.gold.first().map_or("", String::as_str);
+        let reason = phrase_with(&outcome.observation, gold).unwrap_or(NO_EVIDENCE);
+        let answer = ChatMessage::new(Role::Assistant, answer_json(reason, gold));
         let mut turn = ChatMessage::new(Role::Assistant, "");
         turn.tool_calls = vec![call];
-        messages.extend([turn, ChatMessage::new(Role::Tool, outcome.observation)]);
-        let answer = super::mechanical::answer_json(question.gold.first().map_or("", String::as_str), place.reason());
-        messages.push(ChatMessage::new(Role::Assistant, answer));
+        messages.extend([turn, ChatMessage::new(Role::Tool, outcome.observation), answer]);
     }
     messages
 }

@@ -208,17 +208,22 @@ impl ValueType {
         }
     }
 
-    /// The first value of this type in `text`.
-    pub fn first_in(self, text: &str) -> Option<String> {
-        phrases(text).find_map(|phrase| match self {
-            Self::Listed(list) => phrase.iter().find(|word| list.contains(word)).map(|word| (*word).to_owned()),
-            Self::Date => first_pair(&phrase, is_date),
-            Self::Price => first_pair(&phrase, is_price),
-        })
+    /// The first value of this type in `text` and the phrase that it stands in.
+    pub fn first_in(self, text: &str) -> Option<(String, &str)> {
+        phrases(text).find_map(|phrase| Some((self.first_in_phrase(phrase)?, phrase)))
+    }
+
+    fn first_in_phrase(self, phrase: &str) -> Option<String> {
+        match self {
+            Self::Listed(list) => words(phrase).find(|word| list.contains(word)).map(str::to_owned),
+            Self::Date => first_pair(phrase, is_date),
+            Self::Price => first_pair(phrase, is_price),
+        }
     }
 }
 
-fn first_pair(words: &[&str], matches: fn(&str, &str) -> bool) -> Option<String> {
+fn first_pair(phrase: &str, matches: fn(&str, &str) -> bool) -> Option<String> {
+    let words: Vec<&str> = words(phrase).collect();
     words.windows(2).find(|pair| matches(pair[0], pair[1])).map(|pair| pair.join(" "))
 }
 
@@ -239,15 +244,24 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// The words between one punctuation mark or line end and the next: a value never crosses one.
-fn phrases(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.split(|c: char| !c.is_alphanumeric() && c != ' ').map(|phrase| words(phrase).collect())
+/// The text between one punctuation mark or line end and the next, without spaces at its ends: a value never crosses one.
+fn phrases(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != ' ').map(str::trim)
 }
 
 /// True when the words of `value` stand next to each other in `text`, with nothing but spaces between them.
 pub fn mentions(text: &str, value: &str) -> bool {
+    phrase_with(text, value).is_some()
+}
+
+/// The first phrase of `text` that [`mentions`] `value`.
+pub fn phrase_with<'a>(text: &'a str, value: &str) -> Option<&'a str> {
     let value: Vec<&str> = words(value).collect();
-    !value.is_empty() && phrases(text).any(|phrase| phrase.windows(value.len()).any(|window| window == value))
+    let says_it = |phrase: &&str| {
+        let words: Vec<&str> = words(phrase).collect();
+        words.windows(value.len()).any(|window| window == value)
+    };
+    (!value.is_empty()).then(|| phrases(text).find(says_it)).flatten()
 }
 
 #[cfg(test)]
@@ -271,9 +285,10 @@ mod tests {
         assert_eq!(ValueType::of("March 5"), Some(ValueType::Date));
         assert_eq!(ValueType::of("45 dollars"), Some(ValueType::Price));
         assert_eq!(ValueType::of("seven"), None);
-        assert_eq!(ValueType::Date.first_in("Paid on 2024-03-01, then March 5."), Some("March 5".into()));
-        assert_eq!(ValueType::Price.first_in("12 days, 45 dollars"), Some("45 dollars".into()));
-        assert_eq!(ValueType::Listed(CITIES).first_in("from Lima to Oslo."), Some("Lima".into()));
+        let found = |kind: ValueType, text| kind.first_in(text).map(|(value, phrase)| format!("{value} in {phrase}"));
+        assert_eq!(found(ValueType::Date, "On 2024-03-01, then March 5."), Some("March 5 in then March 5".into()));
+        assert_eq!(found(ValueType::Price, "12 days, 45 dollars"), Some("45 dollars in 45 dollars".into()));
+        assert_eq!(found(ValueType::Listed(CITIES), "Is from Lima to Oslo."), Some("Lima in Is from Lima to Oslo".into()));
         assert_eq!(ValueType::Listed(CITIES).first_in("nowhere"), None);
     }
 
@@ -283,5 +298,6 @@ mod tests {
         assert!(!mentions("arrived on March 15", "March 1"));
         assert!(!mentions("the business", "bus"));
         assert!(!mentions("in March\n5 facts", "March 5"));
+        assert_eq!(phrase_with("m1 user: it came on March 5, fine", "March 5"), Some("it came on March 5"));
     }
 }

@@ -135,22 +135,15 @@ impl Place {
         };
         ToolCall { name: name.to_owned(), arguments: Map::from_iter([(key.to_owned(), Value::String(value))]) }
     }
-
-    /// What an answer says about where it comes from.
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Records => "from records",
-            Self::Conversations => "from conversations",
-            Self::File(PROFILE_NAME) => "from profile",
-            Self::File(_) => "from track",
-        }
-    }
 }
 
-/// The final answer's text.
-pub(super) fn answer_json(answer: &str, reason: &str) -> String {
-    let [answer, reason] = [answer, reason].map(|text| Value::String(text.to_owned()));
-    format!(r#"{{"answer": {answer}, "reason": {reason}}}"#)
+/// The reason of an answer that nothing shown supports.
+pub(super) const NO_EVIDENCE: &str = "no evidence";
+
+/// The final answer's text; the reason, a phrase that was shown, comes before the answer that is picked from it.
+pub(super) fn answer_json(reason: &str, answer: &str) -> String {
+    let [reason, answer] = [reason, answer].map(|text| Value::String(text.to_owned()));
+    format!(r#"{{"reason": {reason}, "answer": {answer}}}"#)
 }
 
 /// The state of one attempt.
@@ -178,8 +171,8 @@ impl<'a> Reader<'a> {
             message.tool_calls = vec![place.call(&self.question.question)];
             return message;
         }
-        let (answer, reason) = self.answer();
-        ChatMessage::new(Role::Assistant, answer_json(&answer, reason))
+        let (reason, answer) = self.answer();
+        ChatMessage::new(Role::Assistant, answer_json(reason, &answer))
     }
 
     /// A place not looked at yet; the tracks together are as likely as each of the others.
@@ -202,25 +195,26 @@ impl<'a> Reader<'a> {
         self.calls = self.rng.random_bool(P_GO_ON);
     }
 
-    fn answer(&self) -> (String, &'static str) {
+    /// Reason and answer.
+    fn answer(&self) -> (&str, String) {
         let gold = self.question.gold.first().map_or("", String::as_str);
         if !self.question.needs_memory {
-            return (gold.to_owned(), "general knowledge");
+            return ("general knowledge", gold.to_owned());
         }
-        if let Some((place, _)) = self.seen.iter().find(|(place, text)| self.is_evidence(*place, text, gold)) {
-            return (gold.to_owned(), place.reason());
+        let evidence = self.seen.iter().filter(|(place, text)| self.is_evidence(*place, text));
+        if let Some(phrase) = evidence.filter_map(|(_, text)| lexicon::phrase_with(text, gold)).next() {
+            return (phrase, gold.to_owned());
         }
-        let tempting = ValueType::of(gold)
-            .and_then(|kind| self.seen.iter().find_map(|(place, text)| Some((kind.first_in(text)?, place.reason()))));
-        tempting.unwrap_or_else(|| (UNKNOWN.to_owned(), "no evidence"))
+        let tempting = ValueType::of(gold).and_then(|kind| self.seen.iter().find_map(|(_, text)| kind.first_in(text)));
+        tempting.map_or((NO_EVIDENCE, UNKNOWN.to_owned()), |(value, phrase)| (phrase, value))
     }
 
-    /// The evidence was shown and says the answer. A track shows the ids of its records.
-    fn is_evidence(&self, place: Place, text: &str, gold: &str) -> bool {
+    /// Evidence was shown. A track shows the ids of its records.
+    fn is_evidence(&self, place: Place, text: &str) -> bool {
         let is_shown = |id: &String| {
             place == Place::File(PROFILE_NAME) && id == PROFILE_NAME || lexicon::words(text).any(|word| word == id)
         };
-        lexicon::mentions(text, gold) && self.question.evidence.iter().any(is_shown)
+        self.question.evidence.iter().any(is_shown)
     }
 }
 
@@ -234,11 +228,12 @@ mod tests {
         users[0].questions.iter().find(|question| question.category == category).expect("every kind is asked").clone()
     }
 
-    fn answer_after(question: &Question, place: Place, text: &str) -> String {
+    fn answer_after(question: &Question, place: Place, text: &str) -> (String, String) {
         let mut reader = Reader::new(question, 0);
         reader.seen.push((place, String::new()));
         reader.observe(text);
-        reader.answer().0
+        let (reason, answer) = reader.answer();
+        (reason.to_owned(), answer)
     }
 
     #[test]
@@ -248,10 +243,11 @@ mod tests {
         let Some(ValueType::Listed(list)) = ValueType::of(gold) else { panic!("{gold} is in no list") };
         let other = list.iter().find(|word| *word != gold).expect("lists have several words");
         let id = &question.evidence[0];
-        let shown = format!("{id} now {gold}, before {other}");
-        assert_eq!(answer_after(&question, Place::Records, &shown), *gold);
-        assert_eq!(answer_after(&question, Place::Records, &format!("x01 {other} and {gold}")), *other);
-        assert_eq!(answer_after(&question, Place::Records, "nothing"), UNKNOWN);
+        let read = |text: String| answer_after(&question, Place::Records, &text);
+        let pair = |reason: &str, answer: &str| (reason.to_owned(), answer.to_owned());
+        assert_eq!(read(format!("{id}: before {other}, now {gold}.")), pair(&format!("now {gold}"), gold));
+        assert_eq!(read(format!("x01: {other} and {gold}.")), pair(&format!("{other} and {gold}"), other));
+        assert_eq!(read("nothing".to_owned()), pair(NO_EVIDENCE, UNKNOWN));
     }
 
     #[test]

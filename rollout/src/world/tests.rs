@@ -111,7 +111,7 @@ fn every_user_has_the_order_and_arrival_trap() {
             .find(|question| question.question.contains("arrive"))
             .expect("an arrival question");
         let date = lexicon::ValueType::Date;
-        let wrong: Vec<_> = user.pyramid.records.iter().filter_map(|record| date.first_in(&record.text)).collect();
+        let wrong: Vec<_> = user.pyramid.records.iter().filter_map(|record| Some(date.first_in(&record.text)?.0)).collect();
         assert_eq!(wrong.len(), 1);
         assert_ne!(wrong[0], arrival.gold[0]);
     }
@@ -122,13 +122,13 @@ fn overrides_and_distractors_conflict_with_the_profile() {
     for user in generate(8, 20) {
         let instruction = by_category(&user, category::INSTRUCTION)[0];
         let kind = lexicon::ValueType::of(&instruction.gold[0]).expect("a listed value");
-        let preferred = kind.first_in(&user.pyramid.profile.text).expect("the profile names the domain");
+        let preferred = kind.first_in(&user.pyramid.profile.text).expect("the profile names the domain").0;
         assert_ne!(preferred, instruction.gold[0]);
         assert!(user.pyramid.records.iter().any(|record| record.kind == RecordKind::Instruction));
         let distractor = by_category(&user, category::DISTRACTOR)[0];
         let kind = lexicon::ValueType::of(&distractor.gold[0]).expect("a listed value");
         let tempting =
-            user.pyramid.records.iter().find_map(|record| kind.first_in(&record.text)).expect("a one-off event");
+            user.pyramid.records.iter().find_map(|record| kind.first_in(&record.text)).expect("a one-off event").0;
         assert_ne!(tempting, distractor.gold[0]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The tokenizer is a byte-level BPE like Qwen's, trained on rendered text of the sample world. It departs in two things. Up to
 //! four digits, dates and times of day stay whole, because every line of an observation pays for them. And a word is the
-//! same tokens after a quotation mark or at the start of a parameter's value as after a space: copying ` Oslo` to `"Oslo`
+//! same tokens after a quotation mark or at a line's start as after a space: copying ` Oslo` to `"Oslo`
 //! takes a table of two spellings for each word otherwise, which a million parameters do not learn by the way.
 
 use serde_json::{Value, json};
@@ -26,9 +26,10 @@ pub const VOCAB_SIZE: usize = 3072;
 /// The chat template: Qwen3.5's format with one short line for each tool.
 pub const CHAT_TEMPLATE: &str = include_str!("chat_template.jinja");
 
-/// What the tiny model is told; short, because every attempt pays for it.
+/// What the tiny model is told; short, because every attempt pays for it. The reason comes first: it quotes where the answer
+/// stands, and copying a phrase and then picking a word of it is easier than picking the word out of everything shown.
 pub const SYSTEM_PROMPT: &str =
-    r#"Answer from the user's memory. Do not guess. Form: {"answer": "...", "reason": "..."}"#;
+    r#"Answer from the user's memory. Do not guess. Form: {"reason": "...", "answer": "..."}"#;
 
 /// Qwen's special tokens and whether decoders may skip them.
 const SPECIAL_TOKENS: [(&str, bool); 9] = [
@@ -43,7 +44,8 @@ const SPECIAL_TOKENS: [(&str, bool); 9] = [
     ("</think>", false),
 ];
 
-/// Qwen's cut of text into words, but for dates, times of day and numbers (the second to fourth and the sixth line).
+/// Qwen's cut of text into words, but for dates, times of day and numbers (the second to fourth and the
+/// sixth line), and for the word joiner of [`JOINT`].
 const WORD_PATTERN: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     r"| ?\p{N}{4}-\p{N}{2}-\p{N}{2}",
@@ -51,8 +53,8 @@ const WORD_PATTERN: &str = concat!(
     r"|\p{N}{2}:\p{N}{2}",
     r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
     r"|\p{N}{1,4}",
-    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*\x{2060}?",
+    r"|\s*[\r\n]+\x{2060}?|\s+(?!\S)|\s+",
 );
 
 /// What the normalizer puts between a word and the mark it follows without a space, and the decoder takes away: a word joiner
@@ -60,7 +62,7 @@ const WORD_PATTERN: &str = concat!(
 const JOINT: &str = "\u{2060} ";
 
 /// Where a word follows without a space, and what stands before it.
-const JOINED: [(&str, &str); 2] = [(r#""(?=\p{L})"#, "\""), (r"(?<=>)\n(?=\p{L})", "\n")];
+const JOINED: [(&str, &str); 2] = [(r#""(?=\p{L})"#, "\""), (r"\n(?=\p{L})", "\n")];
 
 /// Why the tiny checkpoint's files could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -206,7 +208,7 @@ mod tests {
         let ids = |text: &str| tokenizer.encode(text, false).expect("encoded").get_ids().to_vec();
         let (anna, biscuit) = (ids(" Anna"), ids(" Biscuit"));
         assert_eq!((anna.len(), biscuit.len()), (1, 1));
-        for (text, id) in [("<parameter=query>\nAnna Biscuit", anna[0]), ("{\"answer\": \"Biscuit\"", biscuit[0])] {
+        for (text, id) in [("<parameter=query>\nAnna Biscuit", anna[0]), ("Anna\nBiscuit", biscuit[0]), ("{\"answer\": \"Biscuit\"", biscuit[0])] {
             assert!(ids(text).contains(&id), "{text}");
             assert_eq!(tokenizer.decode(&ids(text), false).expect("decoded"), text);
         }
