@@ -8,7 +8,7 @@ pub mod questions;
 mod split;
 
 pub use error::DatasetError;
-pub use split::{Split, split_by_user};
+pub use split::{Split, person, split_by_user};
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
