@@ -1,13 +1,26 @@
 //! Datasets brought to pyramids and questions.
 //!
 //! A dataset is a folder: `pyramids/<user>/…` ([`crate::pyramid`]) and `questions.jsonl` ([`crate::question`]).
+//!
+//! | source | levels |
+//! |---|---|
+//! | [`locomo`] | all four, from its own annotations |
+//! | [`longmemeval`] | conversations alone; a builder makes the others |
 
 mod error;
+mod history;
 pub mod locomo;
+pub mod longmemeval;
+mod output;
+mod python;
 pub mod questions;
+mod source;
 mod split;
+mod time;
+mod turns;
 
 pub use error::DatasetError;
+pub use output::{REPORT_FILE, Report};
 pub use split::{Split, person, split_by_user};
 
 use std::collections::BTreeSet;
