@@ -5,13 +5,14 @@
 //! | source | levels |
 //! |---|---|
 //! | [`locomo`] | all four, from its own annotations |
-//! | [`longmemeval`] | conversations alone; a builder makes the others |
+//! | [`longmemeval`], [`personamem`] | conversations alone; a builder makes the others |
 
 mod error;
 mod history;
 pub mod locomo;
 pub mod longmemeval;
 mod output;
+pub mod personamem;
 mod python;
 pub mod questions;
 mod source;
