@@ -5,8 +5,9 @@
 //! | source | levels |
 //! |---|---|
 //! | [`locomo`] | all four, from its own annotations |
-//! | [`longmemeval`], [`personamem`] | conversations alone; a builder makes the others |
+//! | [`longmemeval`], [`personamem`], [`chat`] | conversations alone; a builder makes the others |
 
+pub mod chat;
 mod error;
 mod history;
 pub mod locomo;
