@@ -1,14 +1,29 @@
 //! Datasets brought to pyramids and questions.
 //!
 //! A dataset is a folder: `pyramids/<user>/…` ([`crate::pyramid`]) and `questions.jsonl` ([`crate::question`]).
+//!
+//! | source | levels |
+//! |---|---|
+//! | [`locomo`] | all four, from its own annotations |
+//! | [`longmemeval`], [`personamem`], [`chat`] | conversations alone; a builder makes the others |
 
+pub mod chat;
 mod error;
+mod history;
 pub mod locomo;
+pub mod longmemeval;
+mod output;
+pub mod personamem;
+mod python;
 pub mod questions;
+mod source;
 mod split;
+mod time;
+mod turns;
 
 pub use error::DatasetError;
-pub use split::{Split, split_by_user};
+pub use output::{REPORT_FILE, Report};
+pub use split::{Split, person, split_by_user};
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

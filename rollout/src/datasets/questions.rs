@@ -41,7 +41,7 @@ pub fn write(path: &Path, questions: &[Question]) -> Result<(), DatasetError> {
 }
 
 /// Says what is wrong with a question, if anything is.
-fn check(question: &Question, users: &BTreeSet<String>) -> Result<(), String> {
+pub(super) fn check(question: &Question, users: &BTreeSet<String>) -> Result<(), String> {
     if question.id.is_empty() || question.question.trim().is_empty() {
         return Err("`id` and `question` must not be empty".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Splitting by user: no user's memory is in two parts.
+//! Splitting by user: no user's memory is in two parts, and no person's.
 
 use super::error::DatasetError;
 use crate::question::Question;
@@ -25,39 +25,51 @@ impl Split {
     }
 }
 
-/// Shuffles users with `seed` and cuts at the fractions of train, validation and test.
+/// The person that a user is: what stands before an `@`. Histories of one person, as it was at several times, are users
+/// of their own, `p3@1f2e-57` and `p3@1f2e-90`; what was learned of one must not be asked of another.
+pub fn person(user: &str) -> &str {
+    user.split_once('@').map_or(user, |(person, _)| person)
+}
+
+/// Shuffles persons ([`person`]) with `seed` and cuts at the fractions of train, validation and test.
 ///
-/// Sizes go by largest remainder; with at least as many users as parts of a positive fraction, none of these is empty.
+/// Sizes go by largest remainder; with at least as many persons as parts of a positive fraction, none of these is empty.
 pub fn split_by_user(users: &BTreeSet<String>, fractions: [f64; 3], seed: u64) -> Result<Split, DatasetError> {
     let is_sound = fractions.iter().all(|fraction| *fraction >= 0.0);
     if !is_sound || (fractions.iter().sum::<f64>() - 1.0).abs() > 1e-9 {
         return Err(DatasetError::Fractions(fractions));
     }
-    let mut shuffled: Vec<String> = users.iter().cloned().collect();
+    let persons: BTreeSet<&str> = users.iter().map(|user| person(user)).collect();
+    let mut shuffled: Vec<&str> = persons.into_iter().collect();
     shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-    let [num_train, num_validation, _] = part_sizes(users.len(), fractions);
-    let mut rest = shuffled.into_iter();
-    let split = Split {
-        train: rest.by_ref().take(num_train).collect(),
-        validation: rest.by_ref().take(num_validation).collect(),
-        test: rest.collect(),
+    let [num_train, num_validation, _] = part_sizes(shuffled.len(), fractions);
+    let (train, rest) = shuffled.split_at(num_train);
+    let (validation, test) = rest.split_at(num_validation);
+    let users_of = |part: &[&str]| -> BTreeSet<String> {
+        users.iter().filter(|user| part.contains(&person(user))).cloned().collect()
     };
-    assert!(
-        split.train.is_disjoint(&split.validation)
-            && split.train.is_disjoint(&split.test)
-            && split.validation.is_disjoint(&split.test),
-        "parts share users: {split:?}"
-    );
+    let split = Split { train: users_of(train), validation: users_of(validation), test: users_of(test) };
+    assert_disjoint(&split);
     Ok(split)
 }
 
-fn part_sizes(num_users: usize, fractions: [f64; 3]) -> [usize; 3] {
-    let exact = fractions.map(|fraction| fraction * num_users as f64);
+/// Whatever a name looks like, no person is in two parts.
+fn assert_disjoint(split: &Split) {
+    let persons = |part: &BTreeSet<String>| -> BTreeSet<String> { part.iter().map(|u| person(u).to_owned()).collect() };
+    let [train, validation, test] = [&split.train, &split.validation, &split.test].map(persons);
+    assert!(
+        train.is_disjoint(&validation) && train.is_disjoint(&test) && validation.is_disjoint(&test),
+        "parts share persons: {split:?}"
+    );
+}
+
+fn part_sizes(num_persons: usize, fractions: [f64; 3]) -> [usize; 3] {
+    let exact = fractions.map(|fraction| fraction * num_persons as f64);
     // 0.6 · 5 is a hair under 3; without the hair, floors would depend on rounding.
     let mut sizes = exact.map(|size| (size + 1e-9).floor() as usize);
     let mut by_remainder = [0, 1, 2];
     by_remainder.sort_by(|&a, &b| (exact[b] - sizes[b] as f64).total_cmp(&(exact[a] - sizes[a] as f64)));
-    let num_left = num_users - sizes.iter().sum::<usize>();
+    let num_left = num_persons - sizes.iter().sum::<usize>();
     for part in by_remainder.into_iter().take(num_left) {
         sizes[part] += 1;
     }
@@ -108,6 +120,26 @@ mod tests {
         for bad in [[0.6, 0.2, 0.3], [1.2, -0.1, -0.1], [f64::NAN, 0.5, 0.5]] {
             assert!(split_by_user(&all, bad, 1).unwrap_err().to_string().contains("add up to 1"), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn histories_of_one_person_stay_together() {
+        let names = ["p1@a-10", "p1@a-20", "p2@b-5", "p2", "p3@c-1"];
+        let all: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
+        for seed in 0..20 {
+            let split = split_by_user(&all, [0.4, 0.3, 0.3], seed).unwrap();
+            let parts = [&split.train, &split.validation, &split.test];
+            assert!(parts.iter().all(|part| part.contains("p1@a-10") == part.contains("p1@a-20")), "{split:?}");
+            assert!(parts.iter().all(|part| part.contains("p2@b-5") == part.contains("p2")), "{split:?}");
+            assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), 5);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "parts share persons")]
+    fn a_person_in_two_parts_is_a_broken_invariant() {
+        let part = |name: &str| BTreeSet::from([name.to_owned()]);
+        assert_disjoint(&Split { train: part("p1@a"), validation: part("p2"), test: part("p1@b") });
     }
 
     proptest! {
