@@ -7,6 +7,7 @@
 mod compose;
 mod corpus;
 mod draft;
+pub mod drills;
 pub mod lexicon;
 pub mod mechanical;
 mod query;

@@ -25,6 +25,9 @@ pub struct InitArgs {
     /// Seed of the weights
     #[arg(long, default_value_t = 0)]
     seed: u32,
+    /// Start with weights that copy repeated text (mimetic initialization); for small models that are trained from nothing
+    #[arg(long)]
+    mimetic: bool,
 }
 
 /// Copies what is not weights and writes random weights.
@@ -39,7 +42,7 @@ pub fn run(args: &InitArgs) -> anyhow::Result<()> {
             fs_err::copy(&file, args.out.join(name))?;
         }
     }
-    init_model(&args.out, args.dtype.kind(), i64::from(args.seed))
+    init_model(&args.out, args.dtype.kind(), i64::from(args.seed), args.mimetic)
         .with_context(|| format!("random weights in {}", args.out.display()))?;
     println!("{}", args.out.display());
     Ok(())

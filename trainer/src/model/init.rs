@@ -2,6 +2,7 @@
 
 use super::config::ModelConfig;
 use super::error::ModelFault;
+use super::mimetic::imitate;
 use super::save::write_parameters;
 use super::weights::{Parameter, kind_of, shapes};
 use std::path::Path;
@@ -15,8 +16,8 @@ const TIME_STEPS: (f64, f64) = (0.001, 0.1);
 /// Matrices are normal with the configuration's `initializer_range` (0.02 when absent); norms start neutral. The decay starts
 /// as in Mamba-2 and Gated DeltaNet (arXiv 2412.06464, reference code): rates uniform in 0 to 16, time steps log-uniform in
 /// 0.001 to 0.1 through the inverse of softplus. With the time step of 1.3 that a `dt_bias` of 1 means, a state would forget
-/// everything within a token and the layer could not learn to remember.
-pub fn init_model(dir: &Path, kind: Kind, seed: i64) -> Result<ModelConfig, ModelFault> {
+/// everything within a token and the layer could not learn to remember. `copies` asks for [`mimetic`](super::mimetic) weights.
+pub fn init_model(dir: &Path, kind: Kind, seed: i64, copies: bool) -> Result<ModelConfig, ModelFault> {
     let config = ModelConfig::load(dir)?;
     let text = config.json.get("text_config").unwrap_or(&config.json);
     let range = text.get("initializer_range").and_then(serde_json::Value::as_f64).unwrap_or(0.02);
@@ -24,9 +25,16 @@ pub fn init_model(dir: &Path, kind: Kind, seed: i64) -> Result<ModelConfig, Mode
     let parameters: Vec<Parameter> = shapes(&config)
         .into_iter()
         .map(|(name, shape)| {
-            let tensor = initial(&name, &shape, &config, range).to_kind(kind_of(&name, kind));
+            let tensor = initial(&name, &shape, &config, range);
             Parameter { name, tensor }
         })
+        .collect();
+    if copies {
+        imitate(&parameters, &config, range)?;
+    }
+    let parameters: Vec<Parameter> = parameters
+        .into_iter()
+        .map(|Parameter { name, tensor }| Parameter { tensor: tensor.to_kind(kind_of(&name, kind)), name })
         .collect();
     write_parameters(&parameters, None, dir)?;
     Ok(config)

@@ -14,6 +14,7 @@ mod init;
 mod layer;
 mod layout;
 mod linear;
+mod mimetic;
 mod norm;
 mod rope;
 mod save;
