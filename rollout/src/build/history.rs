@@ -174,7 +174,7 @@ mod tests {
             let messages = said(&"ua".repeat(num_turns));
             batches(&messages, &[1, 2, 4, 5], 10).into_iter().map(|batch| batch.len()).collect()
         };
-        assert_eq!(sizes(0), []);
+        assert!(sizes(0).is_empty());
         assert_eq!(sizes(1), [2]);
         assert_eq!(sizes(4), [2, 4, 2]);
         assert_eq!(sizes(18), [2, 4, 8, 10, 10, 2]);
