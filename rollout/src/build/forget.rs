@@ -197,7 +197,9 @@ impl Removal {
             let texts: Vec<String> = record_texts(&record).map(str::to_owned).collect();
             let num_sources = record.sources.len();
             record.sources.retain(|source| !self.ids.contains(source));
-            let loses_text = texts.iter().any(|text| self.holds_vanished(text));
+            let parts = draft.origins.get(&record.id).into_iter().flat_map(|origin| &origin.parts);
+            let mut all_texts = texts.iter().chain(parts.flat_map(|part| [&part.text, &part.result]));
+            let loses_text = all_texts.any(|text| self.holds_vanished(text));
             if record.sources.is_empty() {
                 draft.origins.remove(&record.id);
                 self.gone.insert(record.id.clone());
@@ -218,7 +220,10 @@ impl Removal {
             // In a folder that no build made nothing else is known of records.
             draft.origins.clear();
         }
-        let still: BTreeSet<&str> = draft.data.records.iter().flat_map(record_texts).collect();
+        // What is left of origins came from messages that stay, too.
+        let parts = draft.origins.values().flat_map(|origin| &origin.parts);
+        let mut still: BTreeSet<&str> = parts.flat_map(|part| [part.text.as_str(), &part.result]).collect();
+        still.extend(draft.data.records.iter().flat_map(record_texts));
         for (id, text) in
             old_texts.into_iter().filter(|(_, text)| !still.iter().any(|kept| kept.contains(text.as_str())))
         {
@@ -251,7 +256,9 @@ impl Removal {
             rebuilt = Some(with_part(rebuilt, record, &part));
             parts.push(part);
         }
-        let is_clean = |record: &Record| !record_texts(record).any(|text| self.holds_vanished(text));
+        let parts_texts: Vec<&String> = parts.iter().flat_map(|part| [&part.text, &part.result]).collect();
+        let is_dirty = parts_texts.into_iter().any(|text| self.holds_vanished(text));
+        let is_clean = |record: &Record| !is_dirty && !record_texts(record).any(|text| self.holds_vanished(text));
         match rebuilt.filter(is_clean) {
             Some(rebuilt) => {
                 let rebuilt = Record { sources: record.sources.clone(), ..rebuilt };

@@ -116,9 +116,11 @@ pub(super) struct JudgeReply {
 /// The JSON object that a reply is. A thought before it and a code fence around it are taken off, as chat models add
 /// them unasked; anything else beside the object is refused.
 pub(super) fn parse<T: DeserializeOwned>(reply: &str) -> Result<T, String> {
-    let text = match reply.rsplit_once("</think>") {
-        Some((_, after)) => after.trim(),
-        None => reply.trim(),
+    let text = reply.trim();
+    // A thought ends at the first such mark; one behind the object's beginning is somebody's words.
+    let text = match text.split_once("</think>") {
+        Some((_, after)) if !text.starts_with(['{', '`']) => after.trim(),
+        _ => text,
     };
     let fenced = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
     let text = fenced.and_then(|rest| rest.strip_suffix("```")).map_or(text, str::trim);
@@ -234,6 +236,7 @@ mod tests {
     fn wrappers_come_off() {
         for text in [
             r#"{"correct": true}"#,
+            "Both say {red}.\n</think>\n\n{\"correct\": true}",
             "```json\n{\"correct\": true}\n```",
             "<think>{\"correct\": false}</think>\n```\n{\"correct\": true}```",
         ] {

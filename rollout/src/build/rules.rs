@@ -159,7 +159,7 @@ fn content_words(text: &str) -> Vec<(String, String)> {
     let mut words = Vec::new();
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '\'') {
         for stem in terms(word) {
-            let is_long = stem.chars().count() >= MIN_WORD_CHARS || !stem.is_ascii();
+            let is_long = word.chars().count() >= MIN_WORD_CHARS || !word.is_ascii();
             let is_number = stem.chars().all(|c| c.is_ascii_digit());
             if is_long && !is_number && !STOP_STEMS.contains(&stem.as_str()) {
                 let shown = if stem.is_ascii() { word.to_owned() } else { stem.clone() };

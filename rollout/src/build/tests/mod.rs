@@ -32,8 +32,8 @@ fn said(id: &str, session: &str, time: &str, content: &str) -> Message {
 fn session(id: &str, day: &str, first: usize, texts: &[&str]) -> Vec<Message> {
     let turn = |(at, text): (usize, &&str)| {
         let n = first + at;
-        let time = format!("{day}T10:{:02}", at * 2 % 60);
-        [said(&format!("u{n}"), id, &time, text), said(&format!("a{n}"), id, &time, "Ok.")]
+        let time = |minute: usize| format!("{day}T10:{:02}", minute % 60);
+        [said(&format!("u{n}"), id, &time(at * 2), text), said(&format!("a{n}"), id, &time(at * 2 + 1), "Ok.")]
     };
     texts.iter().enumerate().flat_map(turn).collect()
 }
