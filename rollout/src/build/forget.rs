@@ -194,12 +194,12 @@ impl Removal {
         let mut kept = Vec::new();
         let mut old_texts: Vec<(String, String)> = Vec::new();
         for mut record in std::mem::take(&mut draft.data.records) {
-            let texts: Vec<String> = record_texts(&record).map(str::to_owned).collect();
+            let parts = draft.origins.get(&record.id).into_iter().flat_map(|origin| &origin.parts);
+            let all = record_texts(&record).chain(parts.flat_map(|part| [part.text.as_str(), &part.result]));
+            let texts: BTreeSet<String> = all.map(str::to_owned).collect();
             let num_sources = record.sources.len();
             record.sources.retain(|source| !self.ids.contains(source));
-            let parts = draft.origins.get(&record.id).into_iter().flat_map(|origin| &origin.parts);
-            let mut all_texts = texts.iter().chain(parts.flat_map(|part| [&part.text, &part.result]));
-            let loses_text = all_texts.any(|text| self.holds_vanished(text));
+            let loses_text = texts.iter().any(|text| self.holds_vanished(text));
             if record.sources.is_empty() {
                 draft.origins.remove(&record.id);
                 self.gone.insert(record.id.clone());

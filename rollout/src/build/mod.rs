@@ -8,7 +8,7 @@
 //!
 //! A [`LanguageModel`] is asked in four roles and can do nothing but what a strictly read reply says about ids that it
 //! was shown. A reply that cannot be used is asked for again a bounded number of times and then skipped and noted.
-//! Each session is committed with the build's state as a whole ([`journal`]); what a crash interrupts is done again.
+//! Each session is committed with the build's state as a whole, through a journal; what a crash interrupts is done again.
 //! With a deterministic model a build that was stopped anywhere ends at the same bytes as one that was not.
 //!
 //! Departures and choices that the method leaves open: the batch schedule starts anew with each session; the session's
