@@ -1,9 +1,9 @@
 //! Construction of pyramids: a user's sessions replayed in the order of time, each level made from the one below.
 //!
 //! ```text
-//! history ─► sessions ─► batches of 1, 2, 4, 5, 5, … turns ─► extract ─► candidates ─► reconcile ─► records
-//!                                                                                                     │ pending
-//!                                  profile ◄─ revise ◄─ tracks ◄─ revise (new session, new day, > 20) ◄┘
+//! history ─► sessions ─► batches of 1, 2, 4, 5, 5, … turns ─► extract ─► reconcile ─► records
+//!                                                                                       │ pending
+//!                    profile ◄─ revise ◄─ tracks ◄─ revise (new session, new day, > 20) ◄┘
 //! ```
 //!
 //! A [`LanguageModel`] is asked in four roles and can do nothing but what a strictly read reply says about ids that it
@@ -36,6 +36,7 @@ mod prompt;
 mod records;
 mod remains;
 mod reply;
+mod retell;
 mod rules;
 mod settings;
 mod state;

@@ -21,6 +21,7 @@ fn check_crashes(messages: &[Message], points: impl Fn(usize) -> Vec<usize>) {
         let error = build_on(&CrashingDisk::new(point), messages, dir.path()).expect_err("the disk dies");
         assert!(error.to_string().contains("dies"), "{error}");
         build_on(&RealDisk, messages, dir.path()).unwrap_or_else(|error| panic!("resumed after {point}: {error}"));
+        LedgerReport::read(&dir.path().join("ann")).expect("a torn line is cut off");
         let found = snapshot(dir.path());
         assert!(found.keys().eq(expected.keys()), "{point}: {:?}", found.keys());
         for (path, bytes) in &expected {

@@ -175,7 +175,7 @@ impl CrashingDisk {
     /// An operation that is whole or not: every second crash comes after it.
     fn whole(&self, operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let goes_on = self.step()?;
-        if goes_on || self.num_operations.load(Ordering::SeqCst) % 2 == 0 {
+        if goes_on || self.num_operations.load(Ordering::SeqCst).is_multiple_of(2) {
             operation()?;
         }
         if goes_on { Ok(()) } else { self.die() }
