@@ -22,6 +22,23 @@ impl DenseIndex {
         Self { ids, matrix, dimension }
     }
 
+    /// Adds a row, or replaces that of the same id in its place.
+    pub fn put(&mut self, id: &str, row: &[f32]) {
+        assert_eq!(row.len(), self.dimension, "length of the row of `{id}`");
+        match self.ids.iter().position(|known| known == id) {
+            Some(at) => self.matrix[at * self.dimension..][..self.dimension].copy_from_slice(row),
+            None => {
+                self.ids.push(id.to_owned());
+                self.matrix.extend_from_slice(row);
+            }
+        }
+    }
+
+    /// All rows, one after the other, in the order in which their ids came.
+    pub(super) fn matrix(&self) -> &[f32] {
+        &self.matrix
+    }
+
     /// The best `limit` rows with a similarity above 0, best first, ties by id.
     pub fn search(&self, query: &[f32], limit: usize) -> Vec<(String, f32)> {
         assert_eq!(query.len(), self.dimension, "length of the query vector");

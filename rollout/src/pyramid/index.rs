@@ -18,7 +18,7 @@ const FUSE_DEPTH: usize = 50;
 const EMBED_BATCH: usize = 64;
 
 /// Hybrid search over one level.
-pub(super) struct LevelIndex {
+pub(crate) struct LevelIndex {
     lexical: LexicalIndex,
     dense: DenseIndex,
 }
@@ -43,35 +43,83 @@ impl LevelIndex {
         embedder: &Arc<dyn Embed>,
         cache: Option<&Path>,
     ) -> Result<Self, PyramidError> {
+        let header = IndexHeader::of(items, embedder);
+        let cached = cache.and_then(|path| read_vectors(path, &header));
+        let is_cached = cached.is_some();
+        let index = Self::of(items, embedder, cached)?;
+        if let Some(path) = cache.filter(|_| !is_cached) {
+            let _ = write_vectors(path, &header, index.dense.matrix());
+        }
+        Ok(index)
+    }
+
+    /// As [`LevelIndex::build`], but nothing is written.
+    pub(crate) fn build_read_only(
+        items: &[(&str, String)],
+        embedder: &Arc<dyn Embed>,
+        cache: &Path,
+    ) -> Result<Self, PyramidError> {
+        Self::of(items, embedder, read_vectors(cache, &IndexHeader::of(items, embedder)))
+    }
+
+    fn of(items: &[(&str, String)], embedder: &Arc<dyn Embed>, matrix: Option<Vec<f32>>) -> Result<Self, PyramidError> {
         let mut lexical = LexicalIndex::default();
         for (id, text) in items {
             lexical.add(id, text);
         }
-        let header = IndexHeader {
-            embedder: embedder.identity(),
-            dimension: embedder.dimension(),
-            num_rows: items.len(),
-            content: content_hash(items),
-        };
-        let matrix = match cache.and_then(|path| read_vectors(path, &header)) {
-            Some(matrix) => matrix,
-            None => {
-                let matrix = embed_all(items, embedder)?;
-                if let Some(path) = cache {
-                    let _ = write_vectors(path, &header, &matrix);
-                }
-                matrix
-            }
-        };
+        let matrix = matrix.map_or_else(|| embed_all(items, embedder), Ok)?;
         let ids = items.iter().map(|(id, _)| (*id).to_owned()).collect();
         Ok(Self { lexical, dense: DenseIndex::new(ids, matrix, embedder.dimension()) })
     }
 
+    /// Adds items, or replaces those of the same id; new ones come behind what is there.
+    pub(crate) fn put(&mut self, items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Result<(), PyramidError> {
+        let matrix = embed_all(items, embedder)?;
+        for ((id, text), row) in items.iter().zip(matrix.chunks_exact(embedder.dimension())) {
+            self.lexical.add(id, text);
+            self.dense.put(id, row);
+        }
+        Ok(())
+    }
+
+    /// The bytes of the vectors' file; `items` is all that the index holds, in its order.
+    pub(crate) fn file_bytes(
+        &self,
+        items: &[(&str, String)],
+        embedder: &Arc<dyn Embed>,
+    ) -> Result<Vec<u8>, PyramidError> {
+        let header = IndexHeader::of(items, embedder);
+        assert_eq!(self.dense.matrix().len(), header.num_rows * header.dimension, "rows of an index");
+        vector_bytes(&header, self.dense.matrix())
+    }
+
+    /// The best `limit` items of both rankings fused.
+    pub(crate) fn search(
+        &self,
+        query: &str,
+        limit: usize,
+        embedder: &Arc<dyn Embed>,
+    ) -> Result<Vec<SearchHit>, PyramidError> {
+        let vectors = embed_checked(&[query], TextRole::Query, embedder)?;
+        Ok(self.search_vector(query, &vectors[0], limit))
+    }
+
     /// The best `limit` items of both rankings fused; `query_vector` is the query's.
-    pub(super) fn search(&self, query: &str, query_vector: &[f32], limit: usize) -> Vec<SearchHit> {
+    fn search_vector(&self, query: &str, query_vector: &[f32], limit: usize) -> Vec<SearchHit> {
         let lexical = self.lexical.search(query, FUSE_DEPTH);
         let dense = self.dense.search(query_vector, FUSE_DEPTH);
         fuse(lexical.iter().map(|(id, _)| id.as_str()), dense.iter().map(|(id, _)| id.as_str()), limit)
+    }
+}
+
+impl IndexHeader {
+    fn of(items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Self {
+        Self {
+            embedder: embedder.identity(),
+            dimension: embedder.dimension(),
+            num_rows: items.len(),
+            content: content_hash(items),
+        }
     }
 }
 
@@ -88,11 +136,7 @@ fn embed_all(items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Result<Vec<
 }
 
 /// One vector for each text, of the promised length.
-pub(super) fn embed_checked(
-    texts: &[&str],
-    role: TextRole,
-    embedder: &Arc<dyn Embed>,
-) -> Result<Vec<Vec<f32>>, PyramidError> {
+fn embed_checked(texts: &[&str], role: TextRole, embedder: &Arc<dyn Embed>) -> Result<Vec<Vec<f32>>, PyramidError> {
     let fail = |source| PyramidError::Embed { identity: embedder.identity(), source };
     let rows = embedder.embed(texts, role).map_err(fail)?;
     let dimension = embedder.dimension();
@@ -127,10 +171,15 @@ fn read_vectors(path: &Path, expected: &IndexHeader) -> Option<Vec<f32>> {
     Some(numbers.map(|number| f32::from_le_bytes([number[0], number[1], number[2], number[3]])).collect())
 }
 
-fn write_vectors(path: &Path, header: &IndexHeader, matrix: &[f32]) -> Result<(), PyramidError> {
+fn vector_bytes(header: &IndexHeader, matrix: &[f32]) -> Result<Vec<u8>, PyramidError> {
     let mut bytes = serde_json::to_vec(header).map_err(std::io::Error::from)?;
     bytes.push(b'\n');
     bytes.extend(matrix.iter().flat_map(|number| number.to_le_bytes()));
+    Ok(bytes)
+}
+
+fn write_vectors(path: &Path, header: &IndexHeader, matrix: &[f32]) -> Result<(), PyramidError> {
+    let bytes = vector_bytes(header, matrix)?;
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }

@@ -20,19 +20,27 @@ pub use error::PyramidError;
 pub(crate) use error::json_line_fault;
 pub use fuse::{RRF_K, SearchHit, fuse};
 pub use hashed::HashedNgramEmbedder;
+pub(crate) use index::LevelIndex;
 pub use lexical::{BM25_B, BM25_K1, LexicalIndex, terms};
 pub use markdown::{MAX_PROFILE_CHARS, PROFILE_NAME, check_track_name};
 pub use store::PyramidData;
+pub(crate) use store::{CONVERSATIONS_FILE, RECORDS_FILE, TRACKS_DIR, parse_lines, render_lines};
 pub use summary::{PyramidSummary, render_summary};
 pub use types::{Message, Profile, Record, RecordChange, RecordKind, Track};
+pub(crate) use validate::is_date;
 pub use validate::{Backlinks, MAX_TRACKS};
 
-use crate::generate::{Embed, TextRole};
-use index::{LevelIndex, embed_checked};
+use crate::generate::Embed;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Folder of the vectors' files, a cache.
+pub(crate) const INDEX_DIR: &str = "index";
+/// Vectors of level 1 below [`INDEX_DIR`].
+pub(crate) const MESSAGE_VECTORS: &str = "conversations.vectors";
+/// Vectors of level 2 below [`INDEX_DIR`].
+pub(crate) const RECORD_VECTORS: &str = "records.vectors";
 /// Items that one search returns to the policy.
 pub const SEARCH_LIMIT: usize = 5;
 
@@ -56,7 +64,7 @@ impl Pyramid {
         let user = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let data = PyramidData::read(dir)?;
         let backlinks = data.validate(dir)?;
-        Self::index(user, data, backlinks, embedder, Some(&dir.join("index")))
+        Self::index(user, data, backlinks, embedder, Some(&dir.join(INDEX_DIR)))
     }
 
     /// Checks and indexes levels that are in memory.
@@ -72,13 +80,11 @@ impl Pyramid {
         embedder: &Arc<dyn Embed>,
         cache: Option<&Path>,
     ) -> Result<Self, PyramidError> {
-        let messages: Vec<(&str, String)> =
-            data.messages.iter().map(|message| (message.id.as_str(), message_text(message))).collect();
-        let records: Vec<(&str, String)> =
-            data.records.iter().map(|record| (record.id.as_str(), record.text.clone())).collect();
+        let messages = data.message_items();
+        let records = data.record_items();
         let file = |name: &str| cache.map(|dir| dir.join(name));
-        let message_index = LevelIndex::build(&messages, embedder, file("conversations.vectors").as_deref())?;
-        let record_index = LevelIndex::build(&records, embedder, file("records.vectors").as_deref())?;
+        let message_index = LevelIndex::build(&messages, embedder, file(MESSAGE_VECTORS).as_deref())?;
+        let record_index = LevelIndex::build(&records, embedder, file(RECORD_VECTORS).as_deref())?;
         Ok(Self {
             user,
             message_positions: positions(&messages),
@@ -142,16 +148,7 @@ impl Pyramid {
     }
 
     fn search(&self, index: &LevelIndex, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
-        let vectors = embed_checked(&[query], TextRole::Query, &self.embedder)?;
-        Ok(index.search(query, &vectors[0], limit))
-    }
-}
-
-/// What is indexed of a message: its text, and who said it where two people talk.
-fn message_text(message: &Message) -> String {
-    match &message.speaker {
-        Some(speaker) => format!("{speaker}: {}", message.content),
-        None => message.content.clone(),
+        index.search(query, limit, &self.embedder)
     }
 }
 

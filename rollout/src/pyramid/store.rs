@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-pub(super) const CONVERSATIONS_FILE: &str = "conversations.jsonl";
-pub(super) const RECORDS_FILE: &str = "records.jsonl";
-pub(super) const TRACKS_DIR: &str = "tracks";
+pub(crate) const CONVERSATIONS_FILE: &str = "conversations.jsonl";
+pub(crate) const RECORDS_FILE: &str = "records.jsonl";
+pub(crate) const TRACKS_DIR: &str = "tracks";
 
 /// The four levels of one user without indexes: what builders fill and files hold.
 ///
@@ -55,6 +55,16 @@ impl PyramidData {
     /// Checks ids, dates, limits and every link, and returns the links turned round; `dir` names files in messages.
     pub fn validate(&self, dir: &Path) -> Result<Backlinks, PyramidError> {
         validate(self, dir)
+    }
+
+    /// What is indexed of level 1: ids, and texts with who said them where two people talk.
+    pub(crate) fn message_items(&self) -> Vec<(&str, String)> {
+        self.messages.iter().map(|message| (message.id.as_str(), message.indexed_text())).collect()
+    }
+
+    /// What is indexed of level 2.
+    pub(crate) fn record_items(&self) -> Vec<(&str, String)> {
+        self.records.iter().map(|record| (record.id.as_str(), record.text.clone())).collect()
     }
 
     /// Validates and writes all levels, lower ones first. Nothing is written when validation fails.
@@ -104,7 +114,7 @@ fn read_if_there(path: &Path) -> Result<String, PyramidError> {
 }
 
 /// One value a line with its line number from 1; blank lines are skipped.
-fn parse_lines<T: DeserializeOwned>(text: &str, path: &Path) -> Result<Vec<(usize, T)>, PyramidError> {
+pub(crate) fn parse_lines<T: DeserializeOwned>(text: &str, path: &Path) -> Result<Vec<(usize, T)>, PyramidError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| match serde_json::from_str(line) {
@@ -127,7 +137,8 @@ fn reject_duplicate_lines<T>(items: &[(usize, T)], id: impl Fn(&T) -> &str, path
     Ok(())
 }
 
-fn render_lines<T: Serialize>(items: &[T]) -> Result<String, PyramidError> {
+/// One value a line.
+pub(crate) fn render_lines<T: Serialize>(items: &[T]) -> Result<String, PyramidError> {
     let mut text = String::new();
     for item in items {
         text.push_str(&serde_json::to_string(item).map_err(std::io::Error::from)?);

@@ -1,6 +1,6 @@
 use super::fixtures::{data, embedder, pyramid};
 use super::*;
-use crate::generate::ModelError;
+use crate::generate::{ModelError, TextRole};
 use fs_err as fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -21,6 +21,16 @@ pub struct Message {
     pub content: String,
 }
 
+impl Message {
+    /// What is indexed of it: its text, and who said it where two people talk.
+    pub(crate) fn indexed_text(&self) -> String {
+        match &self.speaker {
+            Some(speaker) => format!("{speaker}: {}", self.content),
+            None => self.content.clone(),
+        }
+    }
+}
+
 /// The four kinds of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

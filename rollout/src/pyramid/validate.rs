@@ -20,7 +20,7 @@ pub struct Backlinks {
 }
 
 /// `YYYY-MM-DD`.
-pub(super) fn is_date(text: &str) -> bool {
+pub(crate) fn is_date(text: &str) -> bool {
     text.len() == 10 && NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok()
 }
 

@@ -1,0 +1,195 @@
+//! Stopped anywhere and started again; two at once; grown histories.
+
+use super::*;
+use crate::datasets::{locomo, pyramids_dir, users};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn build_on(disk: &dyn Disk, messages: &[Message], pyramids: &Path) -> Result<UserReport, BuildError> {
+    build_with(disk, &RuleModel, &BuildSettings::default(), messages.to_vec(), pyramids, &NoProgress)
+}
+
+/// Stops a build at each of `points`, goes on, and compares with a build that was not stopped.
+fn check_crashes(messages: &[Message], points: impl Fn(usize) -> Vec<usize>) {
+    let whole = tempfile::tempdir().expect("a scratch folder");
+    let counter = CrashingDisk::new(usize::MAX);
+    build_on(&counter, messages, whole.path()).expect("built");
+    let num_operations = counter.num_operations.load(Ordering::SeqCst);
+    let expected = snapshot(whole.path());
+    for point in points(num_operations) {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        let error = build_on(&CrashingDisk::new(point), messages, dir.path()).expect_err("the disk dies");
+        assert!(error.to_string().contains("dies"), "{error}");
+        build_on(&RealDisk, messages, dir.path()).unwrap_or_else(|error| panic!("resumed after {point}: {error}"));
+        LedgerReport::read(&dir.path().join("ann")).expect("a torn line is cut off");
+        let found = snapshot(dir.path());
+        assert!(found.keys().eq(expected.keys()), "{point}: {:?}", found.keys());
+        for (path, bytes) in &expected {
+            assert!(found[path] == *bytes, "stopped at {point} of {num_operations}: {} differs", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_point_of_a_small_build() {
+    check_crashes(&three_sessions(), |num_operations| (0..num_operations).collect());
+}
+
+/// A crash while a crash is being recovered from.
+#[test]
+fn recovery_can_be_stopped_too() {
+    let whole = tempfile::tempdir().expect("a scratch folder");
+    build_on(&RealDisk, &three_sessions(), whole.path()).expect("built");
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        let mut num_crashes = 0;
+        while build_on(&CrashingDisk::new(rng.random_range(0..60)), &three_sessions(), dir.path()).is_err() {
+            num_crashes += 1;
+            if num_crashes == 30 {
+                build_on(&RealDisk, &three_sessions(), dir.path()).expect("built");
+                break;
+            }
+        }
+        assert_eq!(snapshot(dir.path()), snapshot(whole.path()));
+    }
+}
+
+#[test]
+fn a_grown_history_asks_only_for_what_is_new() {
+    let whole = tempfile::tempdir().expect("a scratch folder");
+    let all = three_sessions();
+    build_on(&RealDisk, &all, whole.path()).expect("built");
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    build_on(&RealDisk, &all[..8], dir.path()).expect("built");
+    let level_1 = fs::read(dir.path().join("ann/conversations.jsonl")).expect("level 1");
+    let grown = build_on(&RealDisk, &all, dir.path()).expect("grown");
+    assert_eq!((grown.num_sessions, grown.num_messages), (2, 8));
+    assert!(fs::read(dir.path().join("ann/conversations.jsonl")).expect("level 1").starts_with(&level_1));
+    assert_eq!(snapshot(dir.path()), snapshot(whole.path()), "as if built at once");
+    let again = build_on(&RealDisk, &all, dir.path()).expect("nothing to do");
+    assert_eq!((again.num_messages, again.ledger.total.num_calls), (0, 0));
+    assert_eq!(snapshot(dir.path()), snapshot(whole.path()));
+    // A reader's index is the one that the build left.
+    crate::pyramid::Pyramid::load(&dir.path().join("ann"), &embedder()).expect("sound");
+    assert_eq!(snapshot(dir.path()), snapshot(whole.path()));
+}
+
+#[test]
+fn a_second_build_is_refused() {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let user = dir.path().join("ann");
+    let (held, _) = folder::BuildFolder::open(&user, &RealDisk).expect("the first");
+    assert!(matches!(build_rules(three_sessions(), dir.path()), Err(BuildError::InUse(_))));
+    let selection = Selection::Messages(vec!["u1".to_owned()]);
+    assert!(super::super::forget(&user, &selection, &embedder()).is_err());
+    drop(held);
+    build_rules(three_sessions(), dir.path()).expect("free again");
+}
+
+/// The child of [`a_killed_process_holds_no_lock`]; by itself it does nothing.
+#[test]
+fn holder_of_a_lock() {
+    let Some(dir) = std::env::var_os("NAPMEM_TEST_HOLD_LOCK") else {
+        return;
+    };
+    let _held = folder::BuildFolder::open(Path::new(&dir), &RealDisk).expect("free");
+    fs::write(Path::new(&dir).join("held"), "").expect("written");
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_killed_process_holds_no_lock() {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let user = dir.path().join("ann");
+    let mut child = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "build::tests::crash::holder_of_a_lock", "--nocapture"])
+        .env("NAPMEM_TEST_HOLD_LOCK", &user)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("a child");
+    for _ in 0..600 {
+        if user.join("held").exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(matches!(folder::BuildFolder::open(&user, &RealDisk), Err(BuildError::InUse(_))));
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    folder::BuildFolder::open(&user, &RealDisk).expect("free");
+}
+
+#[test]
+fn an_imported_pyramid_is_not_built_on() {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    crate::pyramid::fixtures::data().save(&dir.path().join("ann")).expect("saved");
+    assert!(matches!(build_rules(three_sessions(), dir.path()), Err(BuildError::NotBuilt(_))));
+}
+
+#[test]
+fn a_journal_that_leads_elsewhere_is_refused() {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let state = dir.path().join("ann/.build");
+    fs::create_dir_all(&state).expect("made");
+    for target in ["../x", "/etc/x", ""] {
+        let journal = serde_json::json!({"moves": {"0000": target}, "removals": []});
+        fs::write(state.join("journal.json"), journal.to_string()).expect("written");
+        let error = build_rules(three_sessions(), dir.path()).expect_err(target).to_string();
+        assert!(error.contains("leads out") && error.contains("journal.json"), "{error}");
+    }
+}
+
+/// The eight conversations, if they are at hand.
+fn locomo_histories() -> Option<Vec<UserHistory>> {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/locomo/locomo8.json");
+    if !file.exists() {
+        eprintln!("SKIPPED: no LoCoMo at {}", file.display());
+        return None;
+    }
+    let out = tempfile::tempdir().expect("a scratch folder");
+    locomo::import(&file, out.path()).expect("imported");
+    let users = users(out.path()).expect("listed");
+    let history = |user: String| {
+        let data = PyramidData::read(&pyramids_dir(out.path()).join(&user)).expect("readable");
+        UserHistory { user, messages: data.messages }
+    };
+    Some(users.into_iter().map(history).collect())
+}
+
+#[test]
+fn locomo_as_a_whole() {
+    let Some(histories) = locomo_histories() else {
+        return;
+    };
+    let out = tempfile::tempdir().expect("a scratch folder");
+    let settings = BuildSettings { max_users_at_once: 3, ..BuildSettings::default() };
+    let builder = Builder::new(&settings, &RuleModel, embedder()).expect("sound settings");
+    let start = std::time::Instant::now();
+    let outcomes = builder.build(&histories, out.path(), &NoProgress);
+    eprintln!("{} conversations in {:.1} s", outcomes.len(), start.elapsed().as_secs_f64());
+    assert_eq!(outcomes.len(), 8);
+    for (history, outcome) in histories.iter().zip(outcomes) {
+        let report = outcome.result.unwrap_or_else(|error| panic!("{}: {error}", history.user));
+        let dir = out.path().join(&history.user);
+        assert_eq!((report.num_messages, report.num_failures), (history.messages.len(), 0), "{}", history.user);
+        assert_eq!(LedgerReport::read(&dir).expect("a ledger"), report.ledger);
+        let pyramid = crate::pyramid::Pyramid::load(&dir, &embedder()).expect("sound");
+        eprintln!("{}: {report:?}\n{}", history.user, crate::pyramid::render_summary(&pyramid));
+        assert!(pyramid.data().records.len() > 100 && !pyramid.data().tracks.is_empty());
+        assert!(!pyramid.data().profile.text.is_empty());
+    }
+}
+
+#[test]
+fn locomo_stopped_at_random_points() {
+    let Some(histories) = locomo_histories() else {
+        return;
+    };
+    let shortest = histories.iter().min_by_key(|history| history.messages.len()).expect("eight");
+    check_crashes(&shortest.messages, |num_operations| {
+        let mut rng = ChaCha8Rng::seed_from_u64(20);
+        (0..20).map(|_| rng.random_range(0..num_operations)).collect()
+    });
+}
