@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod cli;
+mod construct;
 mod determinism;
 mod embed;
 mod engine;

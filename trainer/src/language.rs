@@ -9,6 +9,7 @@ use napmem_rollout::chat::{ChatFormat, ChatMessage, ParameterTypes, Role};
 use napmem_rollout::generate::{
     AttemptKey, Generate, NextAction, PromptGroup, SampledTurn, Sampling, TokenBudget, TokenId, TurnHandler,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -25,6 +26,9 @@ pub struct LanguageSettings {
     /// Let the chat template open a thinking block; it is cut from the reply and counts as output.
     pub enable_thinking: bool,
 }
+
+/// Tokens of prompt and reply where a model's configuration does not say.
+const DEFAULT_CONTEXT: usize = 32_768;
 
 type Reply = Result<LanguageReply, LanguageError>;
 
@@ -111,7 +115,7 @@ fn serve(policy: &Policy, settings: &LanguageSettings, waiting: &Receiver<Job>) 
 
 /// Answers one batch; a request that has no room in the model's context fails alone.
 fn answer(policy: &Policy, settings: &LanguageSettings, max_tokens: usize, jobs: Vec<Job>) {
-    let max_total_tokens = policy.decoder.config.max_position_embeddings as usize;
+    let max_total_tokens = context_tokens(&policy.decoder.config.json);
     let (mut groups, mut asked) = (vec![], vec![]);
     for job in jobs {
         match prompt_ids(&policy.chat, settings, &job.request, max_total_tokens) {
@@ -144,6 +148,12 @@ fn answer(policy: &Policy, settings: &LanguageSettings, max_tokens: usize, jobs:
         };
         give(job, reply);
     }
+}
+
+/// The context that the model was made for.
+fn context_tokens(config: &Value) -> usize {
+    let text = config.get("text_config").unwrap_or(config);
+    text.get("max_position_embeddings").and_then(Value::as_u64).map_or(DEFAULT_CONTEXT, |tokens| tokens as usize)
 }
 
 fn give(job: &Job, reply: Reply) {

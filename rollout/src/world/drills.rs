@@ -104,7 +104,8 @@ fn world_phrases(user: &SampleUser, rng: &mut ChaCha8Rng) -> (Vec<String>, Vec<L
     lookups.shuffle(rng);
     lookups.truncate(rng.random_range(NUM_WORLD_QUESTIONS));
     let others: Vec<&str> = texts(user).filter_map(|(_, text)| text.split(['.', ',', '?']).next()).collect();
-    let others = others.choose_multiple(rng, rng.random_range(NUM_OTHER_LINES)).map(|line| (*line).to_owned());
+    let num_others = rng.random_range(NUM_OTHER_LINES);
+    let others = others.choose_multiple(rng, num_others).map(|line| (*line).to_owned());
     (lookups.iter().map(|lookup| lookup.line.clone()).chain(others).collect(), lookups)
 }
 

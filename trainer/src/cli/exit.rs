@@ -7,6 +7,7 @@ use crate::config::memory::ShapeError;
 use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
 use crate::model::ModelFault;
+use napmem_rollout::build::BuildError;
 use napmem_rollout::chat::ChatError;
 use napmem_rollout::datasets::DatasetError;
 use napmem_rollout::pyramid::PyramidError;
@@ -44,7 +45,14 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     if error.is::<ConfigError>() {
         return Some(CONFIG);
     }
+    if let Some(BuildError::Setting { .. } | BuildError::Prompt { .. }) = error.downcast_ref() {
+        return Some(CONFIG);
+    }
+    if let Some(BuildError::Model { .. }) = error.downcast_ref() {
+        return Some(RUNNING);
+    }
     let is_data = error.is::<PyramidError>()
+        || error.is::<BuildError>()
         || error.is::<DatasetError>()
         || error.is::<TrajectoryError>()
         || error.is::<WorldError>();

@@ -4,11 +4,13 @@
 //! 130 interrupted.
 
 mod ask;
+mod build;
 mod compare;
 mod doctor;
 mod eval;
 mod exit;
 mod fetch;
+mod forget;
 mod import;
 mod init;
 mod machine;
@@ -42,6 +44,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Fetch(fetch::FetchArgs),
     Import(import::ImportArgs),
+    Build(build::BuildArgs),
+    Forget(forget::ForgetArgs),
     Show(show::ShowArgs),
     Search(search::SearchArgs),
     SampleWorld(sample_world::SampleWorldArgs),
@@ -60,6 +64,8 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Fetch(args) => fetch::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Build(args) => build::run(&args),
+        Command::Forget(args) => forget::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Search(args) => search::run(&args),
         Command::SampleWorld(args) => sample_world::run(&args),

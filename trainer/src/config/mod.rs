@@ -5,6 +5,7 @@
 //! that are not there; each with one message that names the file or override, the key, what was found and what is
 //! allowed. It starts nothing, and of libtorch it only asks which devices there are.
 
+mod construction;
 mod error;
 pub mod memory;
 mod resolved;
@@ -15,6 +16,7 @@ mod validate;
 
 pub use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
 pub use crate::optim::{Schedule, WeightUpdate};
+pub use construction::{BuildConfig, LanguageKind, LanguageSection};
 pub use error::ConfigError;
 pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
 pub use sections::{

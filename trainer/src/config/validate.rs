@@ -84,12 +84,13 @@ fn with_reason(error: ConfigError, reason: &str) -> ConfigError {
     }
 }
 
-struct Check<'a> {
-    source: &'a Source,
+/// Checks that name the config's file and key.
+pub(super) struct Check<'a> {
+    pub(super) source: &'a Source,
 }
 
 impl Check<'_> {
-    fn model(&self, model: &ModelSection) -> Checked {
+    pub(super) fn model(&self, model: &ModelSection) -> Checked {
         self.path("model.path", &model.path, Path::is_dir, "folder")?;
         for name in ["config.json", "tokenizer.json"] {
             if !model.path.join(name).is_file() {
@@ -311,14 +312,14 @@ impl Check<'_> {
         Err(self.source.error(key, format!("must be at least {least}, got {value}")))
     }
 
-    fn within(&self, key: &str, value: f64, range: impl RangeBounds<f64>) -> Checked {
+    pub(super) fn within(&self, key: &str, value: f64, range: impl RangeBounds<f64>) -> Checked {
         if range.contains(&value) && value.is_finite() {
             return Ok(());
         }
         Err(self.source.error(key, format!("must be {}, got {value}", describe(&range))))
     }
 
-    fn path(&self, key: &str, path: &Path, is_there: fn(&Path) -> bool, kind: impl Display) -> Checked {
+    pub(super) fn path(&self, key: &str, path: &Path, is_there: fn(&Path) -> bool, kind: impl Display) -> Checked {
         if path.as_os_str().is_empty() {
             return Err(self.source.error(key, format!("is missing; it names a {kind}")));
         }

@@ -201,7 +201,7 @@ fn options() -> (Kind, Device) {
 /// [rows, columns] with orthonormal rows or columns, whichever are fewer.
 fn orthonormal(rows: i64, columns: i64) -> Tensor {
     let (long, short) = (rows.max(columns), rows.min(columns));
-    let (q, _) = Tensor::randn([long, short], options()).linalg_qr("reduced");
+    let (q, _) = Tensor::linalg_qr(&Tensor::randn([long, short], options()), "reduced");
     if rows >= columns { q } else { q.transpose(0, 1).contiguous() }
 }
 
