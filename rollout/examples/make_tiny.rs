@@ -10,7 +10,8 @@ use napmem_rollout::world::{corpus, generate, tiny};
 use std::error::Error;
 use std::path::Path;
 
-const USAGE: &str = "usage: make_tiny files DIR SEED NUM_USERS\n       make_tiny drills DIR SEED NUM_USERS NUM_DRILLS OUT";
+const USAGE: &str =
+    "usage: make_tiny files DIR SEED NUM_USERS\n       make_tiny drills DIR SEED NUM_USERS NUM_DRILLS OUT";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["drills", dir, seed, num_users, num_drills, out] => {
             let seed = number("SEED", seed)?;
             let users = generate(seed, number("NUM_USERS", num_users)?.max(1) as usize);
-            let made = drills(&ChatFormat::load(Path::new(dir))?, &users, number("NUM_DRILLS", num_drills)? as usize, seed)?;
+            let made =
+                drills(&ChatFormat::load(Path::new(dir))?, &users, number("NUM_DRILLS", num_drills)? as usize, seed)?;
             write_jsonl(Path::new(out), &made)?;
             println!("{out}: {} drills", made.len());
         }

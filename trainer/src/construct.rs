@@ -116,7 +116,8 @@ impl Bars {
         let bars = std::io::stdout().is_terminal().then(|| {
             let all = MultiProgress::new();
             ["users", "sessions"].map(|unit| {
-                let template = format!("{unit:>9} [{{bar:30}}] {{pos}}/{{len}} {{elapsed_precise}} ETA {{eta_precise}} {{msg}}");
+                let template =
+                    format!("{unit:>9} [{{bar:30}}] {{pos}}/{{len}} {{elapsed_precise}} ETA {{eta_precise}} {{msg}}");
                 let style = ProgressStyle::with_template(&template).expect("the template is well-formed");
                 all.add(ProgressBar::new(0).with_style(style.progress_chars("=> ")))
             })

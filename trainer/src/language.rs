@@ -83,7 +83,10 @@ impl LanguageModel for PolicyLanguageModel {
         for (position, result) in replies {
             answered[position] = Some(result);
         }
-        answered.into_iter().map(|result| result.unwrap_or_else(|| Err(failed("the model's thread died", 0.0)))).collect()
+        answered
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(failed("the model's thread died", 0.0))))
+            .collect()
     }
 
     fn is_deterministic(&self) -> bool {

@@ -114,8 +114,10 @@ fn known(user: &SampleUser) -> Vec<Lookup> {
     let pyramid = &user.pyramid;
     let answered = user.questions.iter().filter(|question| question.needs_memory).filter_map(|question| {
         let gold = question.gold.first()?;
-        let shown = texts(user).filter(|(id, _)| question.evidence.iter().any(|known| known == id)).map(|(_, text)| text);
-        let profile = question.evidence.iter().any(|known| known == PROFILE_NAME).then_some(pyramid.profile.text.as_str());
+        let shown =
+            texts(user).filter(|(id, _)| question.evidence.iter().any(|known| known == id)).map(|(_, text)| text);
+        let profile =
+            question.evidence.iter().any(|known| known == PROFILE_NAME).then_some(pyramid.profile.text.as_str());
         let summaries = pyramid.tracks.iter().map(|track| track.summary.as_str());
         let line = shown.chain(profile).chain(summaries).find_map(|text| phrase_with(text, gold))?;
         Some(Lookup { question: question.question.clone(), line: line.to_owned(), answer: gold.clone() })

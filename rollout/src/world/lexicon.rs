@@ -288,7 +288,10 @@ mod tests {
         let found = |kind: ValueType, text| kind.first_in(text).map(|(value, phrase)| format!("{value} in {phrase}"));
         assert_eq!(found(ValueType::Date, "On 2024-03-01, then March 5."), Some("March 5 in then March 5".into()));
         assert_eq!(found(ValueType::Price, "12 days, 45 dollars"), Some("45 dollars in 45 dollars".into()));
-        assert_eq!(found(ValueType::Listed(CITIES), "Is from Lima to Oslo."), Some("Lima in Is from Lima to Oslo".into()));
+        assert_eq!(
+            found(ValueType::Listed(CITIES), "Is from Lima to Oslo."),
+            Some("Lima in Is from Lima to Oslo".into())
+        );
         assert_eq!(ValueType::Listed(CITIES).first_in("nowhere"), None);
     }
 

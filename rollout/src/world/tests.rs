@@ -111,7 +111,8 @@ fn every_user_has_the_order_and_arrival_trap() {
             .find(|question| question.question.contains("arrive"))
             .expect("an arrival question");
         let date = lexicon::ValueType::Date;
-        let wrong: Vec<_> = user.pyramid.records.iter().filter_map(|record| Some(date.first_in(&record.text)?.0)).collect();
+        let wrong: Vec<_> =
+            user.pyramid.records.iter().filter_map(|record| Some(date.first_in(&record.text)?.0)).collect();
         assert_eq!(wrong.len(), 1);
         assert_ne!(wrong[0], arrival.gold[0]);
     }

@@ -208,7 +208,11 @@ mod tests {
         let ids = |text: &str| tokenizer.encode(text, false).expect("encoded").get_ids().to_vec();
         let (anna, biscuit) = (ids(" Anna"), ids(" Biscuit"));
         assert_eq!((anna.len(), biscuit.len()), (1, 1));
-        for (text, id) in [("<parameter=query>\nAnna Biscuit", anna[0]), ("Anna\nBiscuit", biscuit[0]), ("{\"answer\": \"Biscuit\"", biscuit[0])] {
+        for (text, id) in [
+            ("<parameter=query>\nAnna Biscuit", anna[0]),
+            ("Anna\nBiscuit", biscuit[0]),
+            ("{\"answer\": \"Biscuit\"", biscuit[0]),
+        ] {
             assert!(ids(text).contains(&id), "{text}");
             assert_eq!(tokenizer.decode(&ids(text), false).expect("decoded"), text);
         }

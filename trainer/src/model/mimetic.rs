@@ -58,7 +58,10 @@ pub fn imitate(parameters: &[Parameter], config: &ModelConfig, range: f64) -> Re
     };
     let mimic = Mimic { parameters, config };
     if config.attention.rotary_dim == config.attention.head_dim {
-        return Err(fault("partial_rotary_factor", "must leave dimensions unrotated, by which tokens are found anywhere"));
+        return Err(fault(
+            "partial_rotary_factor",
+            "must leave dimensions unrotated, by which tokens are found anywhere",
+        ));
     }
     if mimic.previous_channels() > config.hidden_size || mimic.value_channels() > config.hidden_size {
         return Err(fault("head_dim", "must leave all value heads together within hidden_size"));
@@ -105,7 +108,8 @@ impl Mimic<'_> {
     fn start_stream(&self, range: f64) {
         let _ = self.find("embed_tokens.weight").select(1, 0).fill_(CONSTANT * range);
         for parameter in self.parameters {
-            if ["o_proj.weight", "out_proj.weight", "down_proj.weight"].iter().any(|end| parameter.name.ends_with(end)) {
+            if ["o_proj.weight", "out_proj.weight", "down_proj.weight"].iter().any(|end| parameter.name.ends_with(end))
+            {
                 let _ = parameter.tensor.shallow_clone().zero_();
             }
         }
