@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Answers validation questions; true when the mean score is the best so far.
+    /// Answers validation questions; true when the mean score is the best of the run's checkpoints so far.
     fn validate(&mut self) -> anyhow::Result<bool> {
         if self.config.train.validation_every == 0 {
             return Ok(false);
@@ -215,6 +215,10 @@ impl<'a> Run<'a> {
             metrics.get("val/accuracy").unwrap_or(f64::NAN),
             metrics.get("val/tool_calls").unwrap_or(f64::NAN),
         ));
+        // The policy that the run starts from is what others are measured against; it has no checkpoint that could be the best.
+        if self.state.step == 0 {
+            return Ok(false);
+        }
         let is_best = self.state.best_score.is_none_or(|best| score > best);
         if is_best {
             self.state.best_score = Some(score);
