@@ -8,6 +8,7 @@ mod embed;
 mod engine;
 mod export;
 mod learning;
+mod mimetic;
 mod parity;
 mod pipeline;
 mod resume;
