@@ -1,7 +1,7 @@
 //! `napmem build` as a whole: who reads, whose histories, and what is told about it.
 
 use crate::config::{BuildConfig, LanguageKind};
-use crate::data::open_embedder;
+use crate::data::{open_embedder, user_folders};
 use crate::language::{LanguageSettings, PolicyLanguageModel};
 use crate::policy::Policy;
 use anyhow::{Context, bail};
@@ -9,6 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use napmem_rollout::build::{
     BuildCounts, BuildProgress, Builder, ChatEndpoint, LanguageModel, LedgerReport, RuleModel, UserHistory, UserOutcome,
 };
+use napmem_rollout::pyramid::CONVERSATIONS_FILE;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Mutex;
@@ -32,23 +33,12 @@ pub fn run(config: &BuildConfig) -> anyhow::Result<()> {
 }
 
 fn histories(config: &BuildConfig) -> anyhow::Result<Vec<UserHistory>> {
-    let mut users: Vec<String> = fs_err::read_dir(&config.histories)?
-        .filter_map(Result::ok)
-        .filter(|entry| entry.path().join("conversations.jsonl").is_file())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    users.sort();
-    if let Some(unknown) = config.users.iter().find(|user| !users.contains(user)) {
-        bail!("`data.users`: there is no {}/{unknown}/conversations.jsonl", config.histories.display());
+    let mut users = user_folders(&config.histories)?;
+    if let Some(unknown) = config.users.iter().find(|user| !users.contains(*user)) {
+        bail!("`data.users`: {} has no folder `{unknown}`", config.histories.display());
     }
     users.retain(|user| config.users.is_empty() || config.users.contains(user));
-    if users.is_empty() {
-        bail!("{}: no subfolder has a conversations.jsonl; napmem import writes them", config.histories.display());
-    }
-    let read = |user: &String| {
-        let file = config.histories.join(user).join("conversations.jsonl");
-        Ok(UserHistory::read(user, &file)?)
-    };
+    let read = |user: &String| Ok(UserHistory::read(user, &config.histories.join(user).join(CONVERSATIONS_FILE))?);
     users.iter().map(read).collect()
 }
 

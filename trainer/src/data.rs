@@ -124,7 +124,8 @@ fn locate(source: &DataSource, world_dir: &Path) -> anyhow::Result<(PathBuf, Pat
     }
 }
 
-fn user_folders(dir: &Path) -> anyhow::Result<BTreeSet<String>> {
+/// Users that have a folder in `dir`; none at all is an error.
+pub fn user_folders(dir: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut users = BTreeSet::new();
     for entry in fs_err::read_dir(dir)? {
         let entry = entry?;

@@ -2,6 +2,7 @@
 
 use crate::config::TrainConfig;
 use crate::data::Dataset;
+use crate::grpo::evidence_means;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use napmem_rollout::episode::{EpisodeJob, EpisodeLimits, EpisodeRunner};
@@ -71,13 +72,8 @@ pub fn evaluation_metrics(trajectories: &[Trajectory]) -> Metrics {
     metrics.set("val/format", mean(&|t| flag(t.reward.outcome.format)));
     metrics.set("val/memory_used", mean(&|t| flag(t.reward.outcome.memory_used)));
     metrics.set("val/tool_calls", mean(&|t| t.tool_steps().count() as f64));
-    let hits: Vec<f64> = trajectories.iter().filter_map(|t| t.reward.evidence_hit_ratio).collect();
-    if !hits.is_empty() {
-        metrics.set("val/evidence_hit_ratio", hits.iter().sum::<f64>() / hits.len() as f64);
-    }
-    let seen: Vec<bool> = trajectories.iter().filter_map(|t| t.reward.evidence_seen).collect();
-    if !seen.is_empty() {
-        metrics.set("val/evidence_seen", seen.iter().filter(|seen| **seen).count() as f64 / seen.len() as f64);
+    for (name, value) in evidence_means(trajectories) {
+        metrics.set(format!("val/{name}"), value);
     }
     metrics
 }

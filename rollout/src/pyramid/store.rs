@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-pub(crate) const CONVERSATIONS_FILE: &str = "conversations.jsonl";
+/// Level 1 inside a user's folder.
+pub const CONVERSATIONS_FILE: &str = "conversations.jsonl";
 pub(crate) const RECORDS_FILE: &str = "records.jsonl";
 pub(crate) const TRACKS_DIR: &str = "tracks";
 

@@ -132,17 +132,18 @@ fn add_tools(metrics: &mut MetricMap, trajectories: &[Trajectory], tool_names: &
     add_navigation(metrics, trajectories);
 }
 
+/// Mean evidence hit ratio and share of attempts that saw evidence, each over the attempts for which it is known; absent
+/// where it is for none.
+pub fn evidence_means(trajectories: &[Trajectory]) -> impl Iterator<Item = (&'static str, f64)> {
+    let ratios: Vec<f64> = trajectories.iter().filter_map(|t| t.reward.evidence_hit_ratio).collect();
+    let seen = trajectories.iter().filter_map(|t| t.reward.evidence_seen).map(|seen| f64::from(u8::from(seen)));
+    let both = [("evidence_hit_ratio", ratios), ("evidence_seen", seen.collect())];
+    both.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| (name, mean(&values)))
+}
+
 /// Where in the pyramid the attempts looked, and whether what they saw was evidence.
 fn add_navigation(metrics: &mut MetricMap, trajectories: &[Trajectory]) {
-    let hits: Vec<f64> = trajectories.iter().filter_map(|t| t.reward.evidence_hit_ratio).collect();
-    if !hits.is_empty() {
-        metrics.insert("tools/evidence_hit_ratio".to_owned(), mean(&hits));
-    }
-    let seen: Vec<f64> =
-        trajectories.iter().filter_map(|t| t.reward.evidence_seen).map(|seen| f64::from(u8::from(seen))).collect();
-    if !seen.is_empty() {
-        metrics.insert("tools/evidence_seen".to_owned(), mean(&seen));
-    }
+    metrics.extend(evidence_means(trajectories).map(|(name, value)| (format!("tools/{name}"), value)));
     let touched: Vec<BTreeSet<u8>> =
         trajectories.iter().map(|t| t.tool_steps().filter_map(|step| step.level).collect()).collect();
     let num_levels: Vec<f64> = touched.iter().map(|levels| levels.len() as f64).collect();

@@ -10,7 +10,7 @@ pub mod packing;
 
 pub use advantage::{AdvantageOptions, Advantages, Baseline, GroupedReward, ZeroVarianceGroups, advantages};
 pub use loss::{KlEstimator, LossOptions, LossOutput, LossSums, grpo_loss, sft_loss};
-pub use metrics::{MetricMap, advantage_metrics, rollout_metrics};
+pub use metrics::{MetricMap, advantage_metrics, evidence_means, rollout_metrics};
 pub use packing::{
     GlobalCounts, LossAggregation, MicroBatch, PackError, PackOptions, PackedBatch, TrainSequence, pack,
 };
