@@ -18,7 +18,7 @@ use super::state::id_hash;
 use super::upper::{day, reduce_profile};
 use crate::generate::Embed;
 use crate::pyramid::{
-    CONVERSATIONS_FILE, INDEX_DIR, LevelIndex, MESSAGE_VECTORS, Message, PyramidData, RECORD_VECTORS, Record, is_date,
+    CONVERSATIONS_FILE, INDEX_DIR, LevelIndex, MESSAGE_INDEX, Message, PyramidData, RECORD_INDEX, Record, is_date,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -290,11 +290,12 @@ impl Removal {
     }
 }
 
+/// Both indexes written anew: a file that was only added to would still hold what is to be forgotten.
 fn indexes(data: &PyramidData, embedder: &Arc<dyn Embed>, dir: &Path) -> Result<Changes, BuildError> {
-    let mut changes = Changes::new();
-    for (name, items) in [(MESSAGE_VECTORS, data.message_items()), (RECORD_VECTORS, data.record_items())] {
-        let index = LevelIndex::build_read_only(&items, embedder, &dir.join(INDEX_DIR).join(name))?;
-        changes.insert(format!("{INDEX_DIR}/{name}"), Some(index.file_bytes(&items, embedder)?));
+    let (mut changes, dir) = (Changes::new(), dir.join(INDEX_DIR));
+    for (level, items) in [(MESSAGE_INDEX, data.message_items()), (RECORD_INDEX, data.record_items())] {
+        let files = LevelIndex::build_read_only(&items, embedder, &dir, level)?.rewritten(&items, &dir, level)?;
+        changes.extend(files.into_iter().map(|(name, bytes)| (format!("{INDEX_DIR}/{name}"), bytes)));
     }
     Ok(changes)
 }

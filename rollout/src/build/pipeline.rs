@@ -10,7 +10,7 @@ use super::progress::{BuildEvent, Trigger, UserReport};
 use super::state::{BuildState, Failure};
 use super::upper::day;
 use crate::generate::Embed;
-use crate::pyramid::{INDEX_DIR, LevelIndex, MESSAGE_VECTORS, PyramidData, RECORD_VECTORS};
+use crate::pyramid::{INDEX_DIR, LevelIndex, MESSAGE_INDEX, PyramidData, RECORD_INDEX};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,13 +41,13 @@ pub(super) fn build(
     }
     let new = new_sessions(history, &draft, dir)?;
     shared.count(|counts| counts.num_sessions += new.sessions.len());
-    let index = |items: &[(&str, String)], name: &str| {
-        LevelIndex::build_read_only(items, embedder, &dir.join(INDEX_DIR).join(name))
-    };
+    let index_dir = dir.join(INDEX_DIR);
+    let index =
+        |items: &[(&str, String)], level: &str| LevelIndex::build_read_only(items, embedder, &index_dir, level);
     let mut build = UserBuild {
         caller: Caller { shared, user: &history.user, dir, lines: vec![] },
-        record_index: index(&draft.data.record_items(), RECORD_VECTORS)?,
-        message_index: index(&draft.data.message_items(), MESSAGE_VECTORS)?,
+        record_index: index(&draft.data.record_items(), RECORD_INDEX)?,
+        message_index: index(&draft.data.message_items(), MESSAGE_INDEX)?,
         state: draft.state.clone().unwrap_or_default(),
         draft,
         embedder,
@@ -120,20 +120,12 @@ impl UserBuild<'_> {
         Ok(())
     }
 
-    /// Leaves the vectors where a reader finds them, so that nothing is embedded twice.
+    /// Leaves the indexes where a reader finds them, so that nothing is embedded twice.
     fn write_indexes(&mut self) -> Result<(), BuildError> {
-        let data = &self.draft.data;
-        let files = [
-            (MESSAGE_VECTORS, self.message_index.file_bytes(&data.message_items(), self.embedder)?),
-            (RECORD_VECTORS, self.record_index.file_bytes(&data.record_items(), self.embedder)?),
-        ];
-        let mut changes = Changes::new();
-        for (name, bytes) in files {
-            let path = self.folder.dir.join(INDEX_DIR).join(name);
-            if !path.exists() || fs_err::read(&path)? != bytes {
-                changes.insert(format!("{INDEX_DIR}/{name}"), Some(bytes));
-            }
-        }
+        let (data, dir) = (&self.draft.data, self.folder.dir.join(INDEX_DIR));
+        let mut files = self.message_index.files(&data.message_items(), &dir, MESSAGE_INDEX)?;
+        files.extend(self.record_index.files(&data.record_items(), &dir, RECORD_INDEX)?);
+        let changes: Changes = files.into_iter().map(|(name, bytes)| (format!("{INDEX_DIR}/{name}"), bytes)).collect();
         self.folder.commit_with(&self.draft, changes)
     }
 }

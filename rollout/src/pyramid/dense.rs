@@ -1,73 +1,222 @@
-//! Exact vector search: one contiguous matrix, every row scored.
+//! Exact vector search over rows of 12-bit numbers.
+//!
+//! A row x is kept as `scale · v` with whole numbers |v| ≤ 2039, in two planes: `high` = round(v / 16), one byte each, and
+//! `low` = v − 16·high in −8..=7, half a byte. A search first scores every row by its high plane alone, in integers; how far
+//! that can be from the row's score is known, so that rows which cannot be among the best are left out, and the rest are
+//! scored with both planes. The result is that of scoring every row with both.
 
+use super::lexical::best;
 use rayon::prelude::*;
 
 /// Rows that one task scores; smaller matrices are not worth more than one.
 const ROWS_PER_TASK: usize = 1_024;
 /// Partial sums of a dot product: a fixed number, so that the order of additions is fixed on every machine.
 const LANES: usize = 8;
+/// Largest whole number of a row: its high part must fit into a byte.
+const MAX_VALUE: f32 = 2039.0;
+/// Slack for the rounding of the fp32 sums, relative to the numbers summed.
+const ROUNDING: f32 = 1e-5;
 
-/// Unit vectors with ids, searched by inner product.
-pub struct DenseIndex {
-    ids: Vec<String>,
-    /// Row-major, `ids.len() × dimension`.
-    matrix: Vec<f32>,
-    dimension: usize,
+/// Rows of 12-bit numbers.
+#[derive(Debug, Default)]
+pub(super) struct Planes {
+    high: Vec<i8>,
+    low: Vec<u8>,
+    scales: Vec<f32>,
+    low_norms: Vec<f32>,
 }
 
-impl DenseIndex {
-    /// Takes ids and their rows, `ids.len() × dimension` numbers row by row.
-    pub fn new(ids: Vec<String>, matrix: Vec<f32>, dimension: usize) -> Self {
-        assert_eq!(matrix.len(), ids.len() * dimension, "{} rows of {dimension}", ids.len());
-        Self { ids, matrix, dimension }
+/// Rows of `dimension` numbers, wherever they lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlanesRef<'a> {
+    /// Dimensions of a row.
+    pub(super) dimension: usize,
+    /// `dimension` bytes a row.
+    pub(super) high: &'a [i8],
+    /// `dimension.div_ceil(2)` bytes a row, first number in the low half of the first byte, plus 8.
+    pub(super) low: &'a [u8],
+    /// What a row's whole numbers are multiplied by.
+    pub(super) scales: &'a [f32],
+    /// Euclidean norm of a row's low numbers.
+    pub(super) low_norms: &'a [f32],
+}
+
+impl Planes {
+    /// Adds a row, rounded to 12 bits.
+    pub(super) fn push(&mut self, row: &[f32]) {
+        let largest = row.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+        let scale = largest / MAX_VALUE;
+        let whole = |x: &f32| if scale > 0.0 { (x / scale).round().clamp(-MAX_VALUE, MAX_VALUE) as i32 } else { 0 };
+        let values: Vec<i32> = row.iter().map(whole).collect();
+        let low = |v: i32| v - 16 * ((v + 8) >> 4);
+        self.high.extend(values.iter().map(|v| ((v + 8) >> 4) as i8));
+        let half = |v: i32| (low(v) + 8) as u8;
+        self.low.extend(values.chunks(2).map(|pair| half(pair[0]) | pair.get(1).map_or(0, |&v| half(v) << 4)));
+        self.scales.push(scale);
+        self.low_norms.push(values.iter().map(|&v| (low(v) * low(v)) as f32).sum::<f32>().sqrt());
     }
 
-    /// Adds a row, or replaces that of the same id in its place.
-    pub fn put(&mut self, id: &str, row: &[f32]) {
-        assert_eq!(row.len(), self.dimension, "length of the row of `{id}`");
-        match self.ids.iter().position(|known| known == id) {
-            Some(at) => self.matrix[at * self.dimension..][..self.dimension].copy_from_slice(row),
-            None => {
-                self.ids.push(id.to_owned());
-                self.matrix.extend_from_slice(row);
+    /// Adds a row of other planes as it is.
+    pub(super) fn push_from(&mut self, other: &PlanesRef<'_>, row: usize) {
+        let (dimension, half) = (other.dimension, other.dimension.div_ceil(2));
+        self.high.extend_from_slice(&other.high[row * dimension..][..dimension]);
+        self.low.extend_from_slice(&other.low[row * half..][..half]);
+        self.scales.push(other.scales[row]);
+        self.low_norms.push(other.low_norms[row]);
+    }
+
+    pub(super) fn view(&self, dimension: usize) -> PlanesRef<'_> {
+        let Self { high, low, scales, low_norms } = self;
+        PlanesRef { dimension, high, low, scales, low_norms }
+    }
+}
+
+/// A query with what the coarse pass needs of it.
+struct Query<'a> {
+    exact: &'a [f32],
+    coarse: Vec<i16>,
+    /// What `coarse` is multiplied by.
+    scale: f32,
+    norm: f32,
+    /// Norm of `exact − scale · coarse`.
+    rest_norm: f32,
+}
+
+impl<'a> Query<'a> {
+    fn new(exact: &'a [f32]) -> Self {
+        let norm = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt() as f32;
+        // As fine as a sum of products with bytes in 32 bits, and 16 bits, allow.
+        let most = (i32::MAX / (128 * exact.len().max(1) as i32)).min(i32::from(i16::MAX)) as f32;
+        let scale = exact.iter().fold(0f32, |largest, x| largest.max(x.abs())) / most;
+        let whole = |x: &f32| if scale > 0.0 { (x / scale).round() as i16 } else { 0 };
+        let coarse: Vec<i16> = exact.iter().map(whole).collect();
+        let mut rest = exact.iter().zip(&coarse).map(|(x, &q)| x - scale * f32::from(q));
+        let rest_norm = norm(&mut rest);
+        Self { norm: norm(&mut exact.iter().copied()), rest_norm, exact, coarse, scale }
+    }
+}
+
+impl PlanesRef<'_> {
+    fn num_rows(&self) -> usize {
+        self.scales.len()
+    }
+
+    /// The score of a row with both planes: products added in `LANES` running sums, then those from left to right.
+    fn exact_score(&self, row: usize, query: &[f32]) -> f32 {
+        let half = self.dimension.div_ceil(2);
+        let high = &self.high[row * self.dimension..][..self.dimension];
+        let low = &self.low[row * half..][..half];
+        let mut sums = [0f32; LANES];
+        let mut add = |high: &[i8], low: &[u8], query: &[f32]| {
+            for (i, ((sum, &high), x)) in sums.iter_mut().zip(high).zip(query).enumerate() {
+                let low = i32::from(low[i / 2] >> (4 * (i % 2)) & 15) - 8;
+                *sum += (16 * i32::from(high) + low) as f32 * x;
             }
-        }
-    }
-
-    /// All rows, one after the other, in the order in which their ids came.
-    pub(super) fn matrix(&self) -> &[f32] {
-        &self.matrix
-    }
-
-    /// The best `limit` rows with a similarity above 0, best first, ties by id.
-    pub fn search(&self, query: &[f32], limit: usize) -> Vec<(String, f32)> {
-        assert_eq!(query.len(), self.dimension, "length of the query vector");
-        if self.ids.is_empty() {
-            return Vec::new();
-        }
-        let rows_per_task = self.dimension * ROWS_PER_TASK;
-        let score_rows = |rows: &[f32]| -> Vec<f32> {
-            rows.chunks_exact(self.dimension).map(|row| inner_product(row, query)).collect()
         };
-        let scores: Vec<f32> = self.matrix.par_chunks(rows_per_task).flat_map_iter(score_rows).collect();
-        let mut ranked: Vec<(&String, f32)> = self.ids.iter().zip(scores).filter(|(_, score)| *score > 0.0).collect();
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-        ranked.truncate(limit);
-        ranked.into_iter().map(|(id, score)| (id.clone(), score)).collect()
+        let (blocks, whole) = (high.chunks_exact(LANES), self.dimension / LANES * LANES);
+        for ((high, low), query) in blocks.zip(low.chunks_exact(LANES / 2)).zip(query.chunks_exact(LANES)) {
+            add(high, low, query);
+        }
+        add(&high[whole..], &low[whole / 2..], &query[whole..]);
+        sums.iter().sum::<f32>() * self.scales[row]
+    }
+
+    /// Rows `start..end` that may be among the best `limit` of these, each with its exact score's bounds.
+    fn candidates(&self, (start, end): (usize, usize), live: &[bool], query: &Query<'_>, limit: usize) -> Vec<Candidate> {
+        let dimension = self.dimension;
+        let mut sums = vec![0i32; end - start];
+        coarse_sums(&self.high[start * dimension..end * dimension], &query.coarse, &mut sums);
+        // Schwarz: |q·low| ≤ ‖q‖‖low‖, and |rest·16 high| ≤ ‖rest‖ · 16 ‖high‖ with |high| ≤ 127.
+        let rest = query.rest_norm * 16.0 * 127.0 * (dimension as f32).sqrt();
+        let bounded = (start..end).zip(sums).filter(|(row, _)| live[*row]).map(|(row, sum)| {
+            let scale = self.scales[row];
+            let near = scale * query.scale * 16.0 * sum as f32;
+            let error = scale * (query.norm * self.low_norms[row] + rest);
+            let error = error + ROUNDING * (near.abs() + error + scale * query.norm * MAX_VALUE);
+            Candidate { row: row as u32, lower: near - error, upper: near + error }
+        });
+        let mut found: Vec<Candidate> = bounded.filter(|candidate| candidate.upper > 0.0).collect();
+        keep_possible(&mut found, limit);
+        found
     }
 }
 
-/// Sum of products in a fixed order: `LANES` running sums, then those from left to right, then the rest.
-pub(super) fn inner_product(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0f32; LANES];
-    let (blocks_a, blocks_b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f32 = blocks_a.remainder().iter().zip(blocks_b.remainder()).map(|(x, y)| x * y).sum();
-    for (block_a, block_b) in blocks_a.zip(blocks_b) {
-        for ((sum, x), y) in sums.iter_mut().zip(block_a).zip(block_b) {
-            *sum += x * y;
-        }
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    row: u32,
+    lower: f32,
+    upper: f32,
+}
+
+/// Drops what `limit` others surely beat.
+fn keep_possible(candidates: &mut Vec<Candidate>, limit: usize) {
+    if limit == 0 || candidates.len() <= limit {
+        return;
     }
-    sums.iter().sum::<f32>() + rest
+    let mut lower: Vec<f32> = candidates.iter().map(|candidate| candidate.lower).collect();
+    let (_, &mut worst, _) = lower.select_nth_unstable_by(limit - 1, |a, b| b.total_cmp(a));
+    candidates.retain(|candidate| candidate.upper >= worst);
+}
+
+/// Whole-number inner products of the query with each row of `high`, in the widest instructions that the CPU has.
+fn coarse_sums(high: &[i8], query: &[i16], sums: &mut [i32]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // Sound: the CPU has what the function is compiled for.
+        #[allow(unsafe_code)]
+        return unsafe { coarse_sums_avx2(high, query, sums) };
+    }
+    coarse_sums_plain(high, query, sums);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn coarse_sums_avx2(high: &[i8], query: &[i16], sums: &mut [i32]) {
+    coarse_sums_plain(high, query, sums);
+}
+
+#[inline(always)]
+fn coarse_sums_plain(high: &[i8], query: &[i16], sums: &mut [i32]) {
+    for (row, sum) in high.chunks_exact(query.len()).zip(sums) {
+        *sum = row.iter().zip(query).map(|(&high, &q)| i32::from(high) * i32::from(q)).sum();
+    }
+}
+
+/// The best `limit` live rows with a similarity above 0, best first, ties by id. Rows of all parts are numbered one after the
+/// other; `is_live` has one entry for each.
+pub(super) fn search<'a>(
+    parts: &[PlanesRef<'_>],
+    is_live: &[bool],
+    query: &[f32],
+    limit: usize,
+    id: impl Fn(u32) -> &'a str,
+) -> Vec<(u32, f32)> {
+    let query = Query::new(query);
+    let mut tasks = Vec::new();
+    let mut base = 0;
+    for part in parts {
+        let starts = (0..part.num_rows()).step_by(ROWS_PER_TASK);
+        tasks.extend(starts.map(|start| (part, base, (start, (start + ROWS_PER_TASK).min(part.num_rows())))));
+        base += part.num_rows();
+    }
+    let run = |&(part, base, rows): &(&PlanesRef<'_>, usize, (usize, usize))| -> Vec<Candidate> {
+        let mut found = part.candidates(rows, &is_live[base..], &query, limit);
+        found.iter_mut().for_each(|candidate| candidate.row += base as u32);
+        found
+    };
+    let mut candidates: Vec<Candidate> = tasks.par_iter().flat_map_iter(run).collect();
+    keep_possible(&mut candidates, limit);
+    let exact = |candidate: &Candidate| {
+        let (mut row, mut parts) = (candidate.row as usize, parts.iter());
+        let part = parts.find(|part| {
+            let is_here = row < part.num_rows();
+            row -= if is_here { 0 } else { part.num_rows() };
+            is_here
+        });
+        (candidate.row, part.expect("a row lies in a part").exact_score(row, query.exact))
+    };
+    let scored: Vec<(u32, f32)> = candidates.par_iter().with_min_len(64).map(exact).filter(|(_, s)| *s > 0.0).collect();
+    best(scored, limit, |a, b| a.total_cmp(&b), id)
 }
 
 #[cfg(test)]
@@ -75,44 +224,78 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn planes(rows: &[Vec<f32>]) -> Planes {
+        let mut planes = Planes::default();
+        rows.iter().for_each(|row| planes.push(row));
+        planes
+    }
+
+    fn names(num: usize) -> Vec<String> {
+        (0..num).map(|row| format!("m{row}")).collect()
+    }
+
     #[test]
     fn best_first_ties_by_id_negatives_out() {
-        let ids = ["d", "b", "a", "c"].map(str::to_owned).to_vec();
-        let index = DenseIndex::new(ids, vec![-1.0, 0.0, 0.6, 0.8, 0.6, -0.8, 1.0, 0.0], 2);
-        let found: Vec<String> = index.search(&[1.0, 0.0], 5).into_iter().map(|(id, _)| id).collect();
-        assert_eq!(found, ["c", "a", "b"]);
-        assert_eq!(index.search(&[1.0, 0.0], 1).len(), 1);
-        assert!(DenseIndex::new(vec![], vec![], 2).search(&[1.0, 0.0], 5).is_empty());
+        let planes = planes(&[vec![-1.0, 0.0], vec![0.6, 0.8], vec![0.6, -0.8], vec![1.0, 0.0], vec![0.0, 0.0]]);
+        let ids = ["d", "b", "a", "c", "e"];
+        let find = |live: [bool; 5], limit| -> Vec<&str> {
+            let found = search(&[planes.view(2)], &live, &[1.0, 0.0], limit, |row| ids[row as usize]);
+            found.into_iter().map(|(row, _)| ids[row as usize]).collect()
+        };
+        assert_eq!(find([true; 5], 5), ["c", "a", "b"]);
+        assert_eq!(find([true; 5], 2), ["c", "a"]);
+        assert_eq!(find([true, true, true, false, true], 1), ["a"]);
+        assert!(search(&[], &[], &[1.0, 0.0], 5, |_| "").is_empty());
+    }
+
+    #[test]
+    fn twelve_bits_keep_a_score_to_a_thousandth() {
+        let row: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 1000.0).collect();
+        let exact: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let found = f64::from(planes(&[row.clone()]).view(1024).exact_score(0, &row));
+        assert!((found / exact - 1.0).abs() < 1e-4, "{found} {exact}");
     }
 
     proptest! {
-        /// More rows than one task takes, against one row after the other.
+        /// Several parts, more rows than one task takes, clustered so that many scores are close; some rows dead.
         #[test]
-        fn agrees_with_brute_force(seed in any::<u64>(), query in prop::collection::vec(-1f32..1.0, 19)) {
+        fn agrees_with_scoring_every_row(seed in any::<u64>(), spread in 0.001f32..1.0, limit in 1usize..80) {
             let mut state = seed | 1;
             let mut next = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
             };
-            let num_rows = ROWS_PER_TASK + 37;
-            let matrix: Vec<f32> = (0..num_rows * 19).map(|_| next()).collect();
-            let ids: Vec<String> = (0..num_rows).map(|row| format!("m{row}")).collect();
-            let mut expected: Vec<(String, f32)> = ids
-                .iter()
-                .enumerate()
-                .map(|(row, id)| (id.clone(), inner_product(&matrix[row * 19..(row + 1) * 19], &query)))
+            const DIMENSION: usize = 19;
+            let centre: Vec<f32> = (0..DIMENSION).map(|_| next()).collect();
+            let sizes = [ROWS_PER_TASK + 37, 5, 0, 300];
+            let total: usize = sizes.iter().sum();
+            let rows: Vec<Vec<f32>> = (0..total).map(|_| centre.iter().map(|c| c + spread * next()).collect()).collect();
+            let live: Vec<bool> = (0..total).map(|_| next() > -0.8).collect();
+            let query: Vec<f32> = centre.iter().map(|c| c + 0.3 * next()).collect();
+            let mut start = 0;
+            let parts: Vec<Planes> = sizes.iter().map(|size| { start += size; planes(&rows[start - size..start]) }).collect();
+            let views: Vec<PlanesRef<'_>> = parts.iter().map(|part| part.view(DIMENSION)).collect();
+            let ids = names(total);
+            let whole = planes(&rows);
+            let mut expected: Vec<(u32, f32)> = (0..total)
+                .filter(|&row| live[row])
+                .map(|row| (row as u32, whole.view(DIMENSION).exact_score(row, &query)))
                 .filter(|(_, score)| *score > 0.0)
                 .collect();
-            expected.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            expected.truncate(50);
-            prop_assert_eq!(DenseIndex::new(ids, matrix, 19).search(&query, 50), expected);
+            expected.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| ids[a.0 as usize].cmp(&ids[b.0 as usize])));
+            expected.truncate(limit);
+            prop_assert_eq!(search(&views, &live, &query, limit, |row| &ids[row as usize]), expected);
         }
 
         #[test]
-        fn inner_product_is_the_sum_of_products(pair in prop::collection::vec((-1f32..1.0, -1f32..1.0), 0..70)) {
-            let (a, b): (Vec<f32>, Vec<f32>) = pair.into_iter().unzip();
-            let exact: f64 = a.iter().zip(&b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
-            prop_assert!((f64::from(inner_product(&a, &b)) - exact).abs() < 1e-5);
+        fn rounding_is_within_half_a_step(row in prop::collection::vec(-1f32..1.0, 1..70)) {
+            let planes = planes(&[row.clone()]);
+            let view = planes.view(row.len());
+            for i in 0..row.len() {
+                let mut unit = vec![0.0; row.len()];
+                unit[i] = 1.0;
+                prop_assert!((view.exact_score(0, &unit) - row[i]).abs() <= view.scales[0] * 0.501);
+            }
         }
     }
 }

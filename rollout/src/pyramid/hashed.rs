@@ -86,8 +86,11 @@ fn hash(kind: &str, feature: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dense::inner_product;
     use super::*;
+
+    fn inner_product(a: &[f32], b: &[f32]) -> f32 {
+        a.iter().zip(b).map(|(x, y)| x * y).sum()
+    }
 
     fn embed(texts: &[&str]) -> Vec<Vec<f32>> {
         HashedNgramEmbedder::default().embed(texts, TextRole::Query).expect("hashing cannot fail")

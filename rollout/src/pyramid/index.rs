@@ -1,14 +1,20 @@
-//! The two searchable levels: keyword and vector index of each, and the vectors' file under `index/`.
+//! The two searchable levels: keyword and vector index of each, kept in segment files under `index/`.
+//!
+//! A level's files are `LEVEL.0000.index`, `LEVEL.0001.index` and so on. Whoever opens a level maps them, compares the hash of
+//! each row with the item that has its id, and indexes only what is new or changed; that goes into one more file. So the
+//! files are a cache that mends itself: any of them may be lost.
 
-use super::dense::DenseIndex;
+use super::dense::{self, Planes};
+use super::directory::Directory;
 use super::error::PyramidError;
 use super::fuse::{SearchHit, fuse};
-use super::lexical::LexicalIndex;
+use super::lexical::{TermRows, TermTable, best, bm25};
+use super::postings::Postings;
+use super::segment::{Place, Segment, SegmentRows, hash};
 use super::store::replace_file;
 use crate::generate::{Embed, TextRole};
 use fs_err as fs;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,40 +22,50 @@ use std::sync::Arc;
 const FUSE_DEPTH: usize = 50;
 /// Texts that one call of the embedder gets.
 const EMBED_BATCH: usize = 64;
+/// Files of a level; one more, and all are written as one.
+const MAX_SEGMENTS: usize = 8;
+/// File ending of segments.
+const ENDING: &str = ".index";
+
+/// Files of a level as they should be: bytes to write, or `None` to remove.
+pub(crate) type IndexFiles = BTreeMap<String, Option<Vec<u8>>>;
 
 /// Hybrid search over one level.
 pub(crate) struct LevelIndex {
-    lexical: LexicalIndex,
-    dense: DenseIndex,
+    /// What lies in files.
+    segments: Vec<Segment>,
+    /// What came since.
+    tail: Tail,
+    /// Rows of the segments, then those of the tail.
+    rows: Directory,
+    embedder: Arc<dyn Embed>,
 }
 
-/// First line of an index file; the vectors follow as little-endian f32, row by row.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct IndexHeader {
-    embedder: String,
-    dimension: usize,
-    num_rows: usize,
-    /// SHA-256 over ids and texts in order.
-    content: String,
+/// Rows in memory.
+#[derive(Default)]
+struct Tail {
+    ids: Vec<String>,
+    hashes: Vec<u64>,
+    terms: TermTable,
+    planes: Planes,
 }
 
 impl LevelIndex {
-    /// Indexes pairs of id and text. Vectors come from `cache` if it was made of the same content by the same
-    /// embedder; otherwise they are computed and written there.
+    /// Indexes pairs of id and text with the help of the files of `level` in `dir`, which are brought up to date.
     ///
-    /// The file is only a cache: one that cannot be written (a read-only folder, say) is done without.
+    /// Files that cannot be written (in a read-only folder, say) are done without.
     pub(super) fn build(
         items: &[(&str, String)],
         embedder: &Arc<dyn Embed>,
-        cache: Option<&Path>,
+        cache: Option<(&Path, &str)>,
     ) -> Result<Self, PyramidError> {
-        let header = IndexHeader::of(items, embedder);
-        let cached = cache.and_then(|path| read_vectors(path, &header));
-        let is_cached = cached.is_some();
-        let index = Self::of(items, embedder, cached)?;
-        if let Some(path) = cache.filter(|_| !is_cached) {
-            let _ = write_vectors(path, &header, index.dense.matrix());
-        }
+        let Some((dir, level)) = cache else {
+            let mut index = Self::of(Vec::new(), embedder);
+            index.put(items, embedder)?;
+            return Ok(index);
+        };
+        let index = Self::build_read_only(items, embedder, dir, level)?;
+        let _ = index.write(items, dir, level);
         Ok(index)
     }
 
@@ -57,40 +73,177 @@ impl LevelIndex {
     pub(crate) fn build_read_only(
         items: &[(&str, String)],
         embedder: &Arc<dyn Embed>,
-        cache: &Path,
+        dir: &Path,
+        level: &str,
     ) -> Result<Self, PyramidError> {
-        Self::of(items, embedder, read_vectors(cache, &IndexHeader::of(items, embedder)))
+        let mut index = Self::of(open_segments(dir, level, embedder), embedder);
+        let known: HashSet<&str> = items.iter().map(|(id, _)| *id).collect();
+        let gone: Vec<String> = index.rows.ids().filter(|id| !known.contains(id.as_str())).cloned().collect();
+        for id in gone {
+            index.remove(&id);
+        }
+        let changed: Vec<(&str, String)> = items.iter().filter(|item| !index.holds(item)).cloned().collect();
+        index.put(&changed, embedder)?;
+        Ok(index)
     }
 
-    fn of(items: &[(&str, String)], embedder: &Arc<dyn Embed>, matrix: Option<Vec<f32>>) -> Result<Self, PyramidError> {
-        let mut lexical = LexicalIndex::default();
-        for (id, text) in items {
-            lexical.add(id, text);
+    fn of(segments: Vec<Segment>, embedder: &Arc<dyn Embed>) -> Self {
+        let mut index =
+            Self { segments: vec![], tail: Tail::default(), rows: Directory::default(), embedder: Arc::clone(embedder) };
+        for segment in segments {
+            let ids_of_dead: Vec<String> =
+                segment.dead().iter().filter_map(|&row| index.id_if_there(row)).map(str::to_owned).collect();
+            for id in ids_of_dead {
+                index.remove(&id);
+            }
+            let lengths = segment.lengths().to_vec();
+            let ids: Vec<String> = (0..segment.num_rows()).map(|row| segment.id(row).to_owned()).collect();
+            index.segments.push(segment);
+            for (id, length) in ids.iter().zip(lengths) {
+                index.add_row(id, length);
+            }
         }
-        let matrix = matrix.map_or_else(|| embed_all(items, embedder), Ok)?;
-        let ids = items.iter().map(|(id, _)| (*id).to_owned()).collect();
-        Ok(Self { lexical, dense: DenseIndex::new(ids, matrix, embedder.dimension()) })
+        index
     }
 
     /// Adds items, or replaces those of the same id; new ones come behind what is there.
     pub(crate) fn put(&mut self, items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Result<(), PyramidError> {
-        let matrix = embed_all(items, embedder)?;
-        for ((id, text), row) in items.iter().zip(matrix.chunks_exact(embedder.dimension())) {
-            self.lexical.add(id, text);
-            self.dense.put(id, row);
+        for batch in items.chunks(EMBED_BATCH) {
+            let texts: Vec<&str> = batch.iter().map(|(_, text)| text.as_str()).collect();
+            let vectors = embed_checked(&texts, TextRole::Document, embedder)?;
+            for ((id, text), vector) in batch.iter().zip(vectors) {
+                let length = self.tail.terms.push(text);
+                self.tail.ids.push((*id).to_owned());
+                self.tail.hashes.push(row_hash(id, text));
+                self.tail.planes.push(&vector);
+                self.add_row(id, length);
+            }
         }
         Ok(())
     }
 
-    /// The bytes of the vectors' file; `items` is all that the index holds, in its order.
-    pub(crate) fn file_bytes(
+    fn add_row(&mut self, id: &str, length: u32) {
+        let Self { segments, tail, rows, .. } = self;
+        rows.push(id, length, |row| length_of(segments, tail, row));
+    }
+
+    fn remove(&mut self, id: &str) {
+        let Self { segments, tail, rows, .. } = self;
+        rows.remove(id, |row| length_of(segments, tail, row));
+    }
+
+    fn holds(&self, (id, text): &(&str, String)) -> bool {
+        let found = self.rows.row(id).map(|row| match locate(&self.segments, row) {
+            (Some(segment), row) => segment.row_hash(row),
+            (None, row) => self.tail.hashes[row],
+        });
+        found == Some(row_hash(id, text))
+    }
+
+    fn id(&self, row: u32) -> &str {
+        match locate(&self.segments, row) {
+            (Some(segment), row) => segment.id(row),
+            (None, row) => &self.tail.ids[row],
+        }
+    }
+
+    fn id_if_there(&self, row: u32) -> Option<&str> {
+        self.rows.is_live().get(row as usize).map(|_| self.id(row))
+    }
+
+    /// The files of `level` in `dir` that differ from what this index, opened there, holds; `items` is all that it holds.
+    ///
+    /// A function of the files that were mapped and of `items`, however the items came.
+    pub(crate) fn files(&self, items: &[(&str, String)], dir: &Path, level: &str) -> Result<IndexFiles, PyramidError> {
+        let num_stored: usize = self.segments.iter().map(Segment::num_rows).sum();
+        let dead: Vec<u32> = (0..num_stored as u32).filter(|&row| !self.rows.is_live()[row as usize]).collect();
+        let written_dead: HashSet<u32> = self.segments.iter().flat_map(Segment::dead).copied().collect();
+        let newly_dead: Vec<u32> = dead.iter().copied().filter(|row| !written_dead.contains(row)).collect();
+        let new: Vec<u32> = items
+            .iter()
+            .map(|(id, _)| self.rows.row(id).expect("an index holds its items"))
+            .filter(|&row| row as usize >= num_stored)
+            .collect();
+        let is_changed = !(new.is_empty() && newly_dead.is_empty());
+        if dead.len() * 2 > num_stored || is_changed && self.segments.len() == MAX_SEGMENTS {
+            return self.rewritten(items, dir, level);
+        }
+        let mut files = IndexFiles::new();
+        if is_changed || self.segments.is_empty() {
+            let place = self.place(self.segments.last().map_or(0, Segment::hash));
+            let name = segment_name(level, self.segments.len());
+            files.insert(name, Some(self.gather(&new).encode(&newly_dead, place)));
+        }
+        let kept: Vec<String> = (0..self.segments.len()).map(|at| segment_name(level, at)).collect();
+        remove_others(&mut files, &kept, dir, level)?;
+        Ok(files)
+    }
+
+    /// All of `items` as one file, without anything of what was there before.
+    pub(crate) fn rewritten(
         &self,
         items: &[(&str, String)],
-        embedder: &Arc<dyn Embed>,
-    ) -> Result<Vec<u8>, PyramidError> {
-        let header = IndexHeader::of(items, embedder);
-        assert_eq!(self.dense.matrix().len(), header.num_rows * header.dimension, "rows of an index");
-        vector_bytes(&header, self.dense.matrix())
+        dir: &Path,
+        level: &str,
+    ) -> Result<IndexFiles, PyramidError> {
+        let all: Vec<u32> = items.iter().map(|(id, _)| self.rows.row(id).expect("an index holds its items")).collect();
+        let bytes = self.gather(&all).encode(&[], self.place(0));
+        let mut files = IndexFiles::from([(segment_name(level, 0), Some(bytes))]);
+        remove_others(&mut files, &[], dir, level)?;
+        Ok(files)
+    }
+
+    fn place(&self, previous: u64) -> Place {
+        Place { previous, ..place(&self.embedder) }
+    }
+
+    /// Copies rows, in this order, without their texts.
+    fn gather(&self, rows: &[u32]) -> SegmentRows {
+        let dimension = self.embedder.dimension();
+        let new_rows: HashMap<u32, u32> = rows.iter().copied().zip(0..).collect();
+        let mut copy = SegmentRows::default();
+        for &row in rows {
+            copy.ids.push(self.id(row).to_owned());
+            let (segment, at) = locate(&self.segments, row);
+            copy.hashes.push(segment.map_or_else(|| self.tail.hashes[at], |segment| segment.row_hash(at)));
+            copy.lengths.push(length_of(&self.segments, &self.tail, row));
+            let planes = segment.map_or_else(|| self.tail.planes.view(dimension), Segment::planes);
+            copy.planes.push_from(&planes, at);
+        }
+        let mut entries: BTreeMap<&str, Vec<(u32, u32)>> = BTreeMap::new();
+        let mut base = 0;
+        let renumbered = |bytes, base: u32| {
+            Postings::new(bytes).filter_map(|(row, tf)| Some((*new_rows.get(&(base + row))?, tf))).collect::<Vec<_>>()
+        };
+        for segment in &self.segments {
+            for (term, bytes) in segment.terms() {
+                entries.entry(term).or_default().extend(renumbered(bytes, base));
+            }
+            base += segment.num_rows() as u32;
+        }
+        for (term, list) in &self.tail.terms.postings {
+            entries.entry(term).or_default().extend(renumbered(list.bytes(), base));
+        }
+        for (term, mut found) in entries.into_iter().filter(|(_, found)| !found.is_empty()) {
+            found.sort_unstable();
+            let list = copy.postings.entry(term.to_owned()).or_default();
+            found.into_iter().for_each(|(row, tf)| list.push(row, tf));
+        }
+        copy
+    }
+
+    fn write(&self, items: &[(&str, String)], dir: &Path, level: &str) -> Result<(), PyramidError> {
+        let files = self.files(items, dir, level)?;
+        if !files.is_empty() {
+            fs::create_dir_all(dir)?;
+        }
+        for (name, bytes) in files {
+            match bytes {
+                Some(bytes) => replace_file(&dir.join(name), &bytes)?,
+                None => fs::remove_file(dir.join(name))?,
+            }
+        }
+        Ok(())
     }
 
     /// The best `limit` items of both rankings fused.
@@ -100,39 +253,88 @@ impl LevelIndex {
         limit: usize,
         embedder: &Arc<dyn Embed>,
     ) -> Result<Vec<SearchHit>, PyramidError> {
-        let vectors = embed_checked(&[query], TextRole::Query, embedder)?;
-        Ok(self.search_vector(query, &vectors[0], limit))
-    }
-
-    /// The best `limit` items of both rankings fused; `query_vector` is the query's.
-    fn search_vector(&self, query: &str, query_vector: &[f32], limit: usize) -> Vec<SearchHit> {
-        let lexical = self.lexical.search(query, FUSE_DEPTH);
-        let dense = self.dense.search(query_vector, FUSE_DEPTH);
-        fuse(lexical.iter().map(|(id, _)| id.as_str()), dense.iter().map(|(id, _)| id.as_str()), limit)
-    }
-}
-
-impl IndexHeader {
-    fn of(items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Self {
-        Self {
-            embedder: embedder.identity(),
-            dimension: embedder.dimension(),
-            num_rows: items.len(),
-            content: content_hash(items),
-        }
+        let vector = embed_checked(&[query], TextRole::Query, embedder)?.remove(0);
+        let id = |row: u32| self.id(row);
+        let lexical = || {
+            let mut parts: Vec<&dyn TermRows> = self.segments.iter().map(|segment| segment as &dyn TermRows).collect();
+            parts.push(&self.tail.terms);
+            best(bm25(&parts, &self.rows, query), FUSE_DEPTH, |a, b| a.total_cmp(&b), id)
+        };
+        let dense = || {
+            let mut parts: Vec<_> = self.segments.iter().map(Segment::planes).collect();
+            parts.push(self.tail.planes.view(vector.len()));
+            dense::search(&parts, self.rows.is_live(), &vector, FUSE_DEPTH, id)
+        };
+        let (lexical, dense) = rayon::join(lexical, dense);
+        Ok(fuse(lexical.iter().map(|(row, _)| id(*row)), dense.iter().map(|(row, _)| id(*row)), limit))
     }
 }
 
-/// Embeds texts in batches into one row-major matrix, checking the embedder's shapes.
-fn embed_all(items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Result<Vec<f32>, PyramidError> {
-    let mut matrix = Vec::with_capacity(items.len() * embedder.dimension());
-    for batch in items.chunks(EMBED_BATCH) {
-        let texts: Vec<&str> = batch.iter().map(|(_, text)| text.as_str()).collect();
-        for row in embed_checked(&texts, TextRole::Document, embedder)? {
-            matrix.extend_from_slice(&row);
+/// The segment that holds a row and the row's number in it; no segment means the tail.
+fn locate(segments: &[Segment], row: u32) -> (Option<&Segment>, usize) {
+    let mut row = row as usize;
+    for segment in segments {
+        if row < segment.num_rows() {
+            return (Some(segment), row);
+        }
+        row -= segment.num_rows();
+    }
+    (None, row)
+}
+
+fn length_of(segments: &[Segment], tail: &Tail, row: u32) -> u32 {
+    match locate(segments, row) {
+        (Some(segment), row) => segment.lengths()[row],
+        (None, row) => tail.terms.lengths[row],
+    }
+}
+
+fn row_hash(id: &str, text: &str) -> u64 {
+    hash(&[id.as_bytes(), text.as_bytes()])
+}
+
+/// Where the first segment of an embedder belongs.
+fn place(embedder: &Arc<dyn Embed>) -> Place {
+    Place { embedder: hash(&[embedder.identity().as_bytes()]), dimension: embedder.dimension(), previous: 0 }
+}
+
+fn segment_name(level: &str, at: usize) -> String {
+    format!("{level}.{at:04}{ENDING}")
+}
+
+/// Lets the segment files go that are neither kept nor written.
+fn remove_others(files: &mut IndexFiles, kept: &[String], dir: &Path, level: &str) -> Result<(), PyramidError> {
+    for name in segment_names(dir, level)?.into_iter().filter(|name| !kept.contains(name)) {
+        files.entry(name).or_insert(None);
+    }
+    Ok(())
+}
+
+/// Segment files of a level, whether they can be used or not.
+fn segment_names(dir: &Path, level: &str) -> Result<Vec<String>, PyramidError> {
+    if !dir.exists() {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix(level).is_some_and(|rest| rest.starts_with('.') && rest.ends_with(ENDING)) {
+            names.push(name);
         }
     }
-    Ok(matrix)
+    names.sort();
+    Ok(names)
+}
+
+/// The chain of segments that the embedder made, as far as it is whole.
+fn open_segments(dir: &Path, level: &str, embedder: &Arc<dyn Embed>) -> Vec<Segment> {
+    let mut place = place(embedder);
+    let mut segments = Vec::new();
+    while let Ok(Some(segment)) = Segment::open(&dir.join(segment_name(level, segments.len())), place) {
+        place.previous = segment.hash();
+        segments.push(segment);
+    }
+    segments
 }
 
 /// One vector for each text, of the promised length.
@@ -145,43 +347,4 @@ fn embed_checked(texts: &[&str], role: TextRole, embedder: &Arc<dyn Embed>) -> R
         return Err(fail(format!("{} texts gave vectors of lengths {lengths:?}, not {dimension}", texts.len()).into()));
     }
     Ok(rows)
-}
-
-fn content_hash(items: &[(&str, String)]) -> String {
-    let mut hasher = Sha256::new();
-    for (id, text) in items {
-        for part in [id.as_bytes(), text.as_bytes()] {
-            hasher.update((part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        }
-    }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The stored vectors, if the file is whole and of the same content and embedder.
-fn read_vectors(path: &Path, expected: &IndexHeader) -> Option<Vec<f32>> {
-    let bytes = fs::read(path).ok()?;
-    let line_end = bytes.iter().position(|&byte| byte == b'\n')?;
-    let header: IndexHeader = serde_json::from_slice(&bytes[..line_end]).ok()?;
-    let payload = &bytes[line_end + 1..];
-    if header != *expected || payload.len() != header.num_rows * header.dimension * size_of::<f32>() {
-        return None;
-    }
-    let numbers = payload.chunks_exact(size_of::<f32>());
-    Some(numbers.map(|number| f32::from_le_bytes([number[0], number[1], number[2], number[3]])).collect())
-}
-
-fn vector_bytes(header: &IndexHeader, matrix: &[f32]) -> Result<Vec<u8>, PyramidError> {
-    let mut bytes = serde_json::to_vec(header).map_err(std::io::Error::from)?;
-    bytes.push(b'\n');
-    bytes.extend(matrix.iter().flat_map(|number| number.to_le_bytes()));
-    Ok(bytes)
-}
-
-fn write_vectors(path: &Path, header: &IndexHeader, matrix: &[f32]) -> Result<(), PyramidError> {
-    let bytes = vector_bytes(header, matrix)?;
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    replace_file(path, &bytes)
 }

@@ -1,7 +1,10 @@
 //! Keyword search: Okapi BM25 with exact statistics that follow every added and removed document.
 
+use super::directory::Directory;
+use super::postings::{PostingList, Postings};
 use napmem_reward::porter::stem;
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Saturation of term frequency.
@@ -51,94 +54,155 @@ fn is_cjk(letter: char) -> bool {
         | 0x20000..=0x323AF)
 }
 
-/// How much one term adds to a document's score (Lucene's form, whose idf is never negative).
-///
-/// `idf · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len))`, `idf = ln(1 + (N − df + ½)/(df + ½))`.
-pub(super) fn bm25_term(num_documents: usize, df: usize, tf: usize, length: usize, mean_length: f64) -> f64 {
-    let (n, df, tf) = (num_documents as f64, df as f64, tf as f64);
-    let idf = (1.0 + (n - df + 0.5) / (df + 0.5)).ln();
-    let norm = BM25_K1 * (1.0 - BM25_B + BM25_B * length as f64 / mean_length);
+/// `ln(1 + (N − df + ½)/(df + ½))`: Lucene's form, which is never negative.
+fn idf(num_documents: usize, df: usize) -> f64 {
+    let (n, df) = (num_documents as f64, df as f64);
+    (1.0 + (n - df + 0.5) / (df + 0.5)).ln()
+}
+
+/// How much one term adds to a document's score: `idf · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len))`.
+#[inline]
+fn bm25_term(idf: f64, tf: u32, length: u32, mean_length: f64) -> f64 {
+    let tf = f64::from(tf);
+    let norm = BM25_K1 * (1.0 - BM25_B + BM25_B * f64::from(length) / mean_length);
     idf * tf * (BM25_K1 + 1.0) / (tf + norm)
 }
 
-struct Document {
-    length: usize,
-    counts: BTreeMap<String, usize>,
+/// Terms of rows that were added one after the other.
+#[derive(Debug, Default)]
+pub(super) struct TermTable {
+    pub(super) postings: HashMap<String, PostingList>,
+    /// Terms of each row.
+    pub(super) lengths: Vec<u32>,
 }
 
-/// An inverted index over documents with ids. Statistics are integers, so that adding and removing leave no trace.
-#[derive(Default)]
+impl TermTable {
+    /// Adds a row and returns how many terms it has.
+    pub(super) fn push(&mut self, text: &str) -> u32 {
+        let row = self.lengths.len() as u32;
+        let mut found = terms(text);
+        let length = found.len() as u32;
+        found.sort_unstable();
+        for same in found.chunk_by(|a, b| a == b) {
+            let frequency = same.len() as u32;
+            match self.postings.get_mut(&same[0]) {
+                Some(list) => list.push(row, frequency),
+                None => self.postings.entry(same[0].clone()).or_default().push(row, frequency),
+            }
+        }
+        self.lengths.push(length);
+        length
+    }
+}
+
+/// Rows that lie together, as ranking reads them.
+pub(super) trait TermRows {
+    /// Encoded postings of a term, and how many rows hold it.
+    fn postings(&self, term: &str) -> Option<(&[u8], u32)>;
+    /// Number of terms of each row.
+    fn lengths(&self) -> &[u32];
+}
+
+impl TermRows for TermTable {
+    fn postings(&self, term: &str) -> Option<(&[u8], u32)> {
+        self.postings.get(term).map(|list| (list.bytes(), list.count))
+    }
+
+    fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+}
+
+/// Live rows that share a term with the query, with their scores; rows of all parts are numbered one after the other.
+///
+/// Each distinct term of the query counts once, in the order of the alphabet.
+pub(super) fn bm25(parts: &[&dyn TermRows], rows: &Directory, query: &str) -> Vec<(u32, f64)> {
+    let mut query_terms = terms(query);
+    query_terms.sort_unstable();
+    query_terms.dedup();
+    let mean_length = rows.total_length() as f64 / rows.num_live().max(1) as f64;
+    let is_live = rows.is_live();
+    let all_live = rows.num_live() == is_live.len();
+    let mut scores = vec![0f64; is_live.len()];
+    let mut touched: Vec<u32> = Vec::new();
+    for term in &query_terms {
+        let mut found: Vec<(u32, u32, u32)> = Vec::new();
+        let mut base = 0u32;
+        for part in parts {
+            let lengths = part.lengths();
+            if let Some((bytes, count)) = part.postings(term) {
+                found.reserve(count as usize);
+                let entries = Postings::new(bytes).take_while(|(row, _)| (*row as usize) < lengths.len());
+                let entries = entries.map(|(row, tf)| (base + row, tf, lengths[row as usize]));
+                found.extend(entries.filter(|(row, ..)| all_live || is_live[*row as usize]));
+            }
+            base += lengths.len() as u32;
+        }
+        let idf = idf(rows.num_live(), found.len());
+        for (row, tf, length) in found {
+            let score = &mut scores[row as usize];
+            // A term's contribution is above 0, so that a score of 0 means a row not met before.
+            if *score == 0.0 {
+                touched.push(row);
+            }
+            *score += bm25_term(idf, tf, length, mean_length);
+        }
+    }
+    touched.into_iter().map(|row| (row, scores[row as usize])).collect()
+}
+
+/// The best `limit` of scored rows, best first, ties by id.
+pub(super) fn best<'a, S: Copy>(
+    mut scored: Vec<(u32, S)>,
+    limit: usize,
+    compare: impl Fn(S, S) -> Ordering,
+    id: impl Fn(u32) -> &'a str,
+) -> Vec<(u32, S)> {
+    let order = |a: &(u32, S), b: &(u32, S)| compare(b.1, a.1).then_with(|| id(a.0).cmp(id(b.0)));
+    if limit > 0 && limit < scored.len() {
+        scored.select_nth_unstable_by(limit - 1, order);
+    }
+    scored.truncate(limit);
+    scored.sort_unstable_by(order);
+    scored
+}
+
+/// An inverted index over documents with ids. Statistics are integers, so that adding and removing leave no trace in them.
+#[derive(Debug, Default)]
 pub struct LexicalIndex {
-    documents: BTreeMap<String, Document>,
-    /// Term → document id → how often. Inner maps are ordered so that scores add up in one order.
-    postings: HashMap<String, BTreeMap<String, usize>>,
-    total_length: usize,
+    table: TermTable,
+    rows: Directory,
+    ids: Vec<String>,
 }
 
 impl LexicalIndex {
     /// Adds a document, replacing one of the same id.
     pub fn add(&mut self, id: &str, text: &str) {
-        self.remove(id);
-        let mut document = Document { length: 0, counts: BTreeMap::new() };
-        for term in terms(text) {
-            document.length += 1;
-            *document.counts.entry(term).or_default() += 1;
-        }
-        for (term, &count) in &document.counts {
-            self.postings.entry(term.clone()).or_default().insert(id.to_owned(), count);
-        }
-        self.total_length += document.length;
-        self.documents.insert(id.to_owned(), document);
+        let length = self.table.push(text);
+        self.rows.push(id, length, |row| self.table.lengths[row as usize]);
+        self.ids.push(id.to_owned());
     }
 
     /// Removes a document; says whether there was one.
     pub fn remove(&mut self, id: &str) -> bool {
-        let Some(document) = self.documents.remove(id) else {
-            return false;
-        };
-        self.total_length -= document.length;
-        for term in document.counts.keys() {
-            if let Some(posting) = self.postings.get_mut(term) {
-                posting.remove(id);
-                if posting.is_empty() {
-                    self.postings.remove(term);
-                }
-            }
-        }
-        true
+        self.rows.remove(id, |row| self.table.lengths[row as usize]).is_some()
     }
 
     /// Number of documents.
     pub fn len(&self) -> usize {
-        self.documents.len()
+        self.rows.num_live()
     }
 
     /// True without documents.
     pub fn is_empty(&self) -> bool {
-        self.documents.is_empty()
+        self.len() == 0
     }
 
     /// The best `limit` documents that share a term with the query, best first, ties by id.
-    ///
-    /// Each distinct term of the query counts once, in the order of the alphabet.
     pub fn search(&self, query: &str, limit: usize) -> Vec<(String, f64)> {
-        let mut query_terms = terms(query);
-        query_terms.sort();
-        query_terms.dedup();
-        let mean_length = self.total_length as f64 / self.documents.len().max(1) as f64;
-        let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
-        for posting in query_terms.iter().filter_map(|term| self.postings.get(term)) {
-            for (id, &tf) in posting {
-                let length = self.documents[id].length;
-                *scores.entry(id).or_default() +=
-                    bm25_term(self.documents.len(), posting.len(), tf, length, mean_length);
-            }
-        }
-        let mut ranked: Vec<(&str, f64)> = scores.into_iter().collect();
-        // A stable sort of what is in id order keeps ties by id.
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        ranked.truncate(limit);
-        ranked.into_iter().map(|(id, score)| (id.to_owned(), score)).collect()
+        let scored = bm25(&[&self.table], &self.rows, query);
+        let id = |row: u32| self.ids[row as usize].as_str();
+        best(scored, limit, |a, b| a.total_cmp(&b), id).into_iter().map(|(row, score)| (id(row).to_owned(), score)).collect()
     }
 }
 
@@ -146,6 +210,7 @@ impl LexicalIndex {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn terms_of_several_scripts() {
@@ -198,7 +263,7 @@ mod tests {
                 let df = texts.iter().filter(|(_, words)| count(words) > 0).count();
                 let tf = count(words);
                 if tf > 0 {
-                    *score.get_or_insert(0.0) += bm25_term(texts.len(), df, tf, words.len(), mean);
+                    *score.get_or_insert(0.0) += bm25_term(idf(texts.len(), df), tf as u32, words.len() as u32, mean);
                 }
             }
             ranked.extend(score.map(|score| ((*id).clone(), score)));

@@ -4,6 +4,7 @@
 //! in a pyramid is untrusted: this module never interprets it, and never opens a file that a text names.
 
 mod dense;
+mod directory;
 mod error;
 mod fuse;
 mod hashed;
@@ -11,12 +12,13 @@ mod index;
 mod lexical;
 mod markdown;
 mod page;
+mod postings;
+mod segment;
 mod store;
 mod summary;
 mod types;
 mod validate;
 
-pub use dense::DenseIndex;
 pub use error::PyramidError;
 pub(crate) use error::json_line_fault;
 pub use fuse::{RRF_K, SearchHit, fuse};
@@ -38,12 +40,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Folder of the vectors' files, a cache.
+/// Folder of the indexes' files, a cache.
 pub(crate) const INDEX_DIR: &str = "index";
-/// Vectors of level 1 below [`INDEX_DIR`].
-pub(crate) const MESSAGE_VECTORS: &str = "conversations.vectors";
-/// Vectors of level 2 below [`INDEX_DIR`].
-pub(crate) const RECORD_VECTORS: &str = "records.vectors";
+/// What the index files of level 1 below [`INDEX_DIR`] are called.
+pub(crate) const MESSAGE_INDEX: &str = "conversations";
+/// What the index files of level 2 below [`INDEX_DIR`] are called.
+pub(crate) const RECORD_INDEX: &str = "records";
 /// Items that one search returns to the policy.
 pub const SEARCH_LIMIT: usize = 5;
 
@@ -62,7 +64,7 @@ pub struct Pyramid {
 impl Pyramid {
     /// Reads, checks and indexes the folder of one user; the folder's name is the user's.
     ///
-    /// Vectors are kept under `index/` and made anew when the embedder or a text has changed.
+    /// Indexes are kept under `index/`; what is new or changed since is indexed and added there.
     pub fn load(dir: &Path, embedder: &Arc<dyn Embed>) -> Result<Self, PyramidError> {
         let user = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let data = PyramidData::read(dir)?;
@@ -85,9 +87,8 @@ impl Pyramid {
     ) -> Result<Self, PyramidError> {
         let messages = data.message_items();
         let records = data.record_items();
-        let file = |name: &str| cache.map(|dir| dir.join(name));
-        let message_index = LevelIndex::build(&messages, embedder, file(MESSAGE_VECTORS).as_deref())?;
-        let record_index = LevelIndex::build(&records, embedder, file(RECORD_VECTORS).as_deref())?;
+        let message_index = LevelIndex::build(&messages, embedder, cache.map(|dir| (dir, MESSAGE_INDEX)))?;
+        let record_index = LevelIndex::build(&records, embedder, cache.map(|dir| (dir, RECORD_INDEX)))?;
         Ok(Self {
             user,
             message_positions: positions(&messages),

@@ -2,6 +2,7 @@ use super::fixtures::{data, embedder, pyramid};
 use super::*;
 use crate::generate::{ModelError, TextRole};
 use fs_err as fs;
+use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts the documents it embeds.
@@ -154,8 +155,16 @@ fn broken_files_name_file_and_line() {
     assert!(nowhere.to_string().contains("conversations.jsonl"), "{nowhere}");
 }
 
+/// Names of the index files, sorted.
+fn index_files(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir.join("index")).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 #[test]
-fn vectors_are_kept_until_text_or_embedder_changes() {
+fn only_what_is_new_or_changed_is_embedded() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     data().save(dir).unwrap();
@@ -166,11 +175,72 @@ fn vectors_are_kept_until_text_or_embedder_changes() {
     let mut changed = data();
     changed.records[0].text = "Bought a phone.".to_owned();
     changed.save(dir).unwrap();
-    assert_eq!(second.load(dir), 3, "only the changed level");
-    let path = dir.join("index/conversations.vectors");
+    assert_eq!(second.load(dir), 1, "only the changed record");
+    assert_eq!(index_files(dir), ["conversations.0000.index", "records.0000.index", "records.0001.index"]);
+    assert_eq!(second.load(dir), 0);
+    let path = dir.join("index/conversations.0000.index");
     let bytes = fs::read(&path).unwrap();
-    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-    assert_eq!(second.load(dir), 6, "a truncated file is not trusted");
+    for cut in [0, 7, 100, bytes.len() - 1] {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        assert_eq!(second.load(dir), 6, "a file cut at {cut} is not trusted");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "and is made again");
+    }
+    fs::remove_file(dir.join("index/records.0000.index")).unwrap();
+    assert_eq!(second.load(dir), 3, "a file whose predecessor is gone is not trusted");
+    assert_eq!(index_files(dir), ["conversations.0000.index", "records.0000.index"]);
+}
+
+/// A pyramid of messages alone.
+fn messages(texts: &[(String, String)]) -> PyramidData {
+    let first = &data().messages[0];
+    let message = |(id, text): &(String, String)| Message { id: id.clone(), content: text.clone(), ..first.clone() };
+    PyramidData { messages: texts.iter().map(message).collect(), ..PyramidData::default() }
+}
+
+#[test]
+fn many_small_additions_become_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let texts: Vec<(String, String)> = (0..12).map(|i| (format!("m{i}"), format!("word{i} and tea"))).collect();
+    for num in 1..=texts.len() {
+        messages(&texts[..num]).save(dir.path()).unwrap();
+        Pyramid::load(dir.path(), &embedder()).unwrap();
+        let files = index_files(dir.path()).iter().filter(|name| name.starts_with("conversations")).count();
+        assert_eq!(files, if num <= 8 { num } else { num - 8 }, "after {num} additions");
+    }
+}
+
+/// Words that few or many texts share.
+fn text() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec!["tea", "paint", "dog", "bus", "oslo", "東京", "running"]), 0..6)
+        .prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    /// After any course of additions, changes and removals, with loads in between, files answer as a fresh index does, and
+    /// so does an index without files.
+    #[test]
+    fn files_answer_as_a_fresh_index(
+        steps in prop::collection::vec(prop::collection::btree_map(0u8..9, text(), 0..7), 1..14),
+        query in text(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("ann");
+        for step in steps {
+            let texts: Vec<(String, String)> = step.into_iter().map(|(id, text)| (format!("m{id}"), text)).collect();
+            let data = messages(&texts);
+            // Conversations only grow when they are saved, so that a change goes round the check.
+            fs::create_dir_all(&dir).unwrap();
+            let _ = fs::remove_file(dir.join(CONVERSATIONS_FILE));
+            data.save(&dir).unwrap();
+            let stored = Pyramid::load(&dir, &embedder()).unwrap();
+            let fresh = Pyramid::from_data("ann", data, &embedder()).unwrap();
+            let again = Pyramid::load(&dir, &embedder()).unwrap();
+            let expected = fresh.search_messages(&query, 9).unwrap();
+            prop_assert_eq!(&stored.search_messages(&query, 9).unwrap(), &expected);
+            prop_assert_eq!(&again.search_messages(&query, 9).unwrap(), &expected);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,263 @@
+//! A file of rows: what one write added to a level's index. Read by mapping it; nothing is parsed but its head and ids.
+//!
+//! Sections, each padded to 8 bytes, little-endian: head, rows of earlier segments that died, row hashes, lengths,
+//! scales, norms of low planes, high planes, low planes, ends of ids, ids, ends of terms, terms, entries of each
+//! posting list, ends of posting lists, posting lists.
+
+use super::dense::{Planes, PlanesRef};
+use super::lexical::TermRows;
+use super::postings::PostingList;
+use bytemuck::{Pod, Zeroable, cast_slice};
+use memmap2::Mmap;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"NAPMIDX1");
+const ALIGN: usize = 8;
+const NUM_SECTIONS: usize = 14;
+
+/// The start of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    magic: u64,
+    /// [`Head::hash`] of the segment before, 0 for the first.
+    previous: u64,
+    /// Hash of the embedder's identity.
+    embedder: u64,
+    dimension: u64,
+    num_rows: u64,
+    /// Bytes of each section after the head, without padding.
+    sections: [u64; NUM_SECTIONS],
+    /// Hash of all sections' bytes, so that two segments of other content have other heads.
+    content: u64,
+    /// Hash of what is above.
+    check: u64,
+}
+
+impl Head {
+    fn hash(&self) -> u64 {
+        hash(&[&bytemuck::bytes_of(self)[..size_of::<Self>() - size_of::<u64>()]])
+    }
+}
+
+/// The first 8 bytes of SHA-256 over parts with their lengths.
+pub(super) fn hash(parts: &[&[u8]]) -> u64 {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    u64::from_le_bytes(hasher.finalize()[..8].try_into().expect("SHA-256 has 32 bytes"))
+}
+
+/// Rows to be written, numbered from 0 in this segment.
+#[derive(Debug, Default)]
+pub(super) struct SegmentRows {
+    pub(super) ids: Vec<String>,
+    pub(super) hashes: Vec<u64>,
+    pub(super) lengths: Vec<u32>,
+    pub(super) planes: Planes,
+    pub(super) postings: BTreeMap<String, PostingList>,
+}
+
+/// Where a segment belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Hash of the embedder's identity.
+    pub(super) embedder: u64,
+    /// Numbers of a vector.
+    pub(super) dimension: usize,
+    /// The segment before, 0 for the first.
+    pub(super) previous: u64,
+}
+
+impl SegmentRows {
+    /// The file's bytes. `dead` are rows of earlier segments, numbered over all of them.
+    pub(super) fn encode(&self, dead: &[u32], place: Place) -> Vec<u8> {
+        let planes = self.planes.view(place.dimension);
+        let (id_ends, ids) = joined(self.ids.iter().map(|id| id.as_bytes()));
+        let (term_ends, terms) = joined(self.postings.keys().map(|term| term.as_bytes()));
+        let counts: Vec<u32> = self.postings.values().map(|list| list.count).collect();
+        let (list_ends, lists) = joined(self.postings.values().map(PostingList::bytes));
+        let sections: [&[u8]; NUM_SECTIONS] = [
+            cast_slice(dead),
+            cast_slice(&self.hashes),
+            cast_slice(&self.lengths),
+            cast_slice(planes.scales),
+            cast_slice(planes.low_norms),
+            cast_slice(planes.high),
+            planes.low,
+            cast_slice(&id_ends),
+            &ids,
+            cast_slice(&term_ends),
+            &terms,
+            cast_slice(&counts),
+            cast_slice(&list_ends),
+            &lists,
+        ];
+        let mut head = Head {
+            magic: MAGIC,
+            previous: place.previous,
+            embedder: place.embedder,
+            dimension: place.dimension as u64,
+            num_rows: self.ids.len() as u64,
+            sections: sections.map(|section| section.len() as u64),
+            content: hash(&sections),
+            check: 0,
+        };
+        head.check = head.hash();
+        let mut bytes = bytemuck::bytes_of(&head).to_vec();
+        for section in sections {
+            bytes.extend_from_slice(section);
+            bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+        }
+        bytes
+    }
+}
+
+/// Texts one after the other, and where each ends.
+fn joined<'a>(parts: impl Iterator<Item = &'a [u8]>) -> (Vec<u32>, Vec<u8>) {
+    let (mut ends, mut bytes) = (Vec::new(), Vec::new());
+    for part in parts {
+        bytes.extend_from_slice(part);
+        ends.push(u32::try_from(bytes.len()).expect("names and postings of one segment take less than 4 GiB"));
+    }
+    (ends, bytes)
+}
+
+/// A mapped segment file.
+#[derive(Debug)]
+pub(super) struct Segment {
+    map: Mmap,
+    head: Head,
+    sections: [Range<usize>; NUM_SECTIONS],
+}
+
+impl Segment {
+    /// Maps a file; `None` when there is none, or it is damaged, or does not belong at this place.
+    pub(super) fn open(path: &Path, place: Place) -> io::Result<Option<Self>> {
+        let file = match fs_err::File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        // Sound as long as nobody writes into the file: segments are only ever renamed into place and removed.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(file.file())? };
+        let Some(head) = map.get(..size_of::<Head>()).map(bytemuck::pod_read_unaligned::<Head>) else {
+            return Ok(None);
+        };
+        let found = Place { embedder: head.embedder, dimension: head.dimension as usize, previous: head.previous };
+        if head.magic != MAGIC || head.check != head.hash() || found != place {
+            return Ok(None);
+        }
+        let mut start = size_of::<Head>();
+        let sections = head.sections.map(|length| {
+            let section = start..start.saturating_add(length as usize);
+            start = section.end.saturating_add(ALIGN - 1) / ALIGN * ALIGN;
+            section
+        });
+        let segment = Self { map, head, sections };
+        Ok(segment.is_whole(start).then_some(segment))
+    }
+
+    /// All sections have the sizes that the number of rows asks for, and offsets do not lead out of them.
+    fn is_whole(&self, end: usize) -> bool {
+        let (rows, dimension) = (self.head.num_rows as usize, self.head.dimension as usize);
+        let ascend = |ends: &[u32], length: usize| ends.is_sorted() && ends.last().map_or(0, |&end| end as usize) == length;
+        let size = |section: usize| self.sections[section].len();
+        end == self.map.len()
+            && size(1) == rows * 8
+            && [2, 3, 4, 7].iter().all(|&section| size(section) == rows * 4)
+            && size(5) == rows * dimension
+            && size(6) == rows * dimension.div_ceil(2)
+            && size(9) == size(11)
+            && size(9) == size(12)
+            && ascend(self.numbers(7), size(8))
+            && ascend(self.numbers(9), size(10))
+            && ascend(self.numbers(12), size(13))
+    }
+
+    fn bytes(&self, section: usize) -> &[u8] {
+        &self.map[self.sections[section].clone()]
+    }
+
+    fn numbers<T: Pod>(&self, section: usize) -> &[T] {
+        // Aligned: a map starts at a page, and sections at multiples of 8.
+        cast_slice(self.bytes(section))
+    }
+
+    /// What the next segment names as the one before it.
+    pub(super) fn hash(&self) -> u64 {
+        self.head.check
+    }
+
+    pub(super) fn num_rows(&self) -> usize {
+        self.head.num_rows as usize
+    }
+
+    /// Rows of earlier segments that died when this one was written.
+    pub(super) fn dead(&self) -> &[u32] {
+        self.numbers(0)
+    }
+
+    /// The hash of a row's id and text.
+    pub(super) fn row_hash(&self, row: usize) -> u64 {
+        self.numbers(1)[row]
+    }
+
+    /// A row's id, empty if its bytes are damaged.
+    pub(super) fn id(&self, row: usize) -> &str {
+        std::str::from_utf8(part(self.numbers(7), self.bytes(8), row)).unwrap_or_default()
+    }
+
+    pub(super) fn planes(&self) -> PlanesRef<'_> {
+        PlanesRef {
+            dimension: self.head.dimension as usize,
+            high: self.numbers(5),
+            low: self.bytes(6),
+            scales: self.numbers(3),
+            low_norms: self.numbers(4),
+        }
+    }
+
+    /// All terms with their encoded postings.
+    pub(super) fn terms(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let num_terms = self.numbers::<u32>(9).len();
+        (0..num_terms).map(|at| {
+            let term = part(self.numbers(9), self.bytes(10), at);
+            (std::str::from_utf8(term).unwrap_or_default(), part(self.numbers(12), self.bytes(13), at))
+        })
+    }
+}
+
+impl TermRows for Segment {
+    fn postings(&self, term: &str) -> Option<(&[u8], u32)> {
+        let ends: &[u32] = self.numbers(9);
+        let (mut low, mut high) = (0, ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match part(ends, self.bytes(10), middle).cmp(term.as_bytes()) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => {
+                    return Some((part(self.numbers(12), self.bytes(13), middle), self.numbers::<u32>(11)[middle]));
+                }
+            }
+        }
+        None
+    }
+
+    fn lengths(&self) -> &[u32] {
+        self.numbers(2)
+    }
+}
+
+/// The `at`-th of the texts that end at `ends`.
+fn part<'a>(ends: &[u32], bytes: &'a [u8], at: usize) -> &'a [u8] {
+    let start = if at == 0 { 0 } else { ends[at - 1] as usize };
+    &bytes[start..ends[at] as usize]
+}
