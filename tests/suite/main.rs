@@ -5,6 +5,7 @@ mod cli;
 mod construct;
 mod determinism;
 mod embed;
+mod embed_bert;
 mod engine;
 mod export;
 mod learning;
