@@ -6,6 +6,7 @@ mod construct;
 mod determinism;
 mod embed;
 mod embed_bert;
+mod embed_minilm;
 mod engine;
 mod export;
 mod learning;
