@@ -1,7 +1,7 @@
-//! The Qwen3 embedder on a random model: unit vectors of the pooled token, whatever shares the batch.
+//! The Qwen3 embedder on a random model: transformers' vectors, unit vectors of the pooled token, whatever shares the batch.
 
 use crate::scene::copy_folder;
-use crate::support::fixture;
+use crate::support::{Expected, difference, fixture, texts};
 use napmem::engine::QwenEmbedder;
 use napmem::model::{Decoder, PackedLayout};
 use napmem_rollout::generate::{Embed, TextRole};
@@ -36,12 +36,49 @@ fn model(pooled_token: &str) -> tempfile::TempDir {
 }
 
 fn load(dir: &Path) -> QwenEmbedder {
-    QwenEmbedder::load(dir, Kind::Float, Device::Cpu).unwrap()
+    QwenEmbedder::load(dir, None, Kind::Float, Device::Cpu).unwrap()
 }
 
-fn difference(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+/// The dense fixture with the tokenizer that its expected embeddings were made with.
+fn embedding_model() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    copy_folder(&fixture("dense_qwen3_tiny"), dir.path());
+    fs_err::copy(fixture("qwen3_embedding").join("tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
+    dir
+}
+
+#[test]
+fn vectors_equal_transformers_at_every_dimension() {
+    let (dir, expected, texts) = (embedding_model(), Expected::read("qwen3_embedding"), texts("qwen3_embedding"));
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    for dimension in [32, 8, 1] {
+        let embedder = QwenEmbedder::load(dir.path(), Some(dimension), Kind::Float, Device::Cpu).unwrap();
+        assert_eq!(embedder.dimension(), dimension);
+        assert_eq!(embedder.identity(), format!("qwen3-embedding:{}:{dimension}:Float", dir.path().display()));
+        for (role, name) in [(TextRole::Document, "document"), (TextRole::Query, "query")] {
+            let rows = Vec::<Vec<f32>>::try_from(expected.get(&format!("{name}.{dimension}"))).unwrap();
+            let found = embedder.embed(&texts, role).unwrap();
+            assert_eq!(rows.len(), found.len());
+            let worst = rows.iter().zip(&found).map(|(a, b)| difference(a, b)).fold(0.0, f32::max);
+            println!("Qwen3 {name}, {dimension} dimensions: at most {worst:e} from transformers");
+            assert!(worst < TOLERANCE, "{name} at {dimension}: {worst}");
+        }
+    }
+    let whole = load(dir.path());
+    assert_eq!(
+        (whole.dimension(), whole.identity()),
+        (32, format!("qwen3-embedding:{}:32:Float", dir.path().display()))
+    );
+}
+
+#[test]
+fn dimensions_that_the_model_does_not_have_are_refused() {
+    let dir = embedding_model();
+    for dimension in [0, 33] {
+        let error = QwenEmbedder::load(dir.path(), Some(dimension), Kind::Float, Device::Cpu).unwrap_err().to_string();
+        let expected = format!("`hidden_size` is 32, so that vectors cannot have {dimension} dimensions");
+        assert!(error.ends_with(&expected), "{error}");
+    }
 }
 
 #[test]
@@ -99,7 +136,7 @@ fn a_query_is_told_what_to_look_for() {
 #[test]
 fn a_tokenizer_without_the_pooled_token_is_refused() {
     let dir = model("<|end|>");
-    let message = QwenEmbedder::load(dir.path(), Kind::Float, Device::Cpu).unwrap_err().to_string();
+    let message = QwenEmbedder::load(dir.path(), None, Kind::Float, Device::Cpu).unwrap_err().to_string();
     assert!(message.contains(&dir.path().join("tokenizer.json").display().to_string()), "{message}");
     assert!(message.ends_with("has no token <|endoftext|>, which is pooled"), "{message}");
 }

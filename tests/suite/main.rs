@@ -5,6 +5,8 @@ mod cli;
 mod construct;
 mod determinism;
 mod embed;
+mod embed_bert;
+mod embed_minilm;
 mod engine;
 mod export;
 mod learning;

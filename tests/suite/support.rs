@@ -33,3 +33,15 @@ impl Expected {
         Vec::try_from(self.get("lengths")).expect("i64 lengths")
     }
 }
+
+/// A fixture's `texts.json`.
+pub fn texts(name: &str) -> Vec<String> {
+    let text = fs_err::read_to_string(fixture(name).join("texts.json")).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("texts.json of {name}: {e}"))
+}
+
+/// Largest absolute difference of two vectors.
+pub fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}

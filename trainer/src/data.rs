@@ -1,7 +1,7 @@
 //! Users and questions of a run: read or generated, split by user, ordered by seed.
 
-use crate::config::{DataConfig, DataSource, Embedder, Part, TrainConfig};
-use crate::engine::QwenEmbedder;
+use crate::config::{DataConfig, DataSource, EmbedderConfig, Part, TrainConfig};
+use crate::engine::{BertEmbedder, QwenEmbedder};
 use anyhow::Context;
 use napmem_rollout::datasets::{DatasetError, Split, pyramids_dir, questions, questions_file, split_by_user};
 use napmem_rollout::episode::EpisodeJob;
@@ -98,14 +98,13 @@ impl Dataset {
     }
 }
 
-/// The embedder that a config names.
-pub fn open_embedder(embedder: &Embedder, device: Device) -> anyhow::Result<Arc<dyn Embed>> {
+/// Opens the embedder that a config names: fp32 on the CPU, bf16 elsewhere.
+pub fn open_embedder(embedder: &EmbedderConfig, device: Device) -> anyhow::Result<Arc<dyn Embed>> {
+    let kind = if device == Device::Cpu { Kind::Float } else { Kind::BFloat16 };
     Ok(match embedder {
-        Embedder::Hashed => Arc::new(HashedNgramEmbedder::default()),
-        Embedder::Folder(dir) => {
-            let kind = if device == Device::Cpu { Kind::Float } else { Kind::BFloat16 };
-            Arc::new(QwenEmbedder::load(dir, kind, device)?)
-        }
+        EmbedderConfig::Hashed => Arc::new(HashedNgramEmbedder::default()),
+        EmbedderConfig::Qwen3 { dir, dimension } => Arc::new(QwenEmbedder::load(dir, *dimension, kind, device)?),
+        EmbedderConfig::Bert { dir } => Arc::new(BertEmbedder::load(dir, kind, device)?),
     })
 }
 

@@ -1,7 +1,10 @@
 //! `napmem ask`: one question to one policy about one user, with the tool steps as they happen.
 
+use super::COMMAND_LINE;
 use crate::checkpoint::model_folder;
-use crate::config::{AskConfig, Device, Dtype, Embedder, RawTrain, load_resolved};
+use crate::config::{
+    AskConfig, ConfigError, DataSection, Device, Dtype, Embedder, EmbedderConfig, RawTrain, load_resolved,
+};
 use clap::Args;
 use napmem_rollout::generate::TokenBudget;
 use std::path::PathBuf;
@@ -26,9 +29,12 @@ pub struct AskArgs {
     /// auto, cpu, cuda or cuda:N
     #[arg(long)]
     device: Option<Device>,
-    /// hashed, or a Qwen3-Embedding folder
+    /// hashed, or a folder of Qwen3-Embedding or MiniLM; the config's when absent
     #[arg(long)]
     embedder: Option<String>,
+    /// Leading dimensions that Qwen3-Embedding's vectors keep; the config's when --embedder is absent
+    #[arg(long, value_name = "N")]
+    embedder_dimension: Option<usize>,
     /// Divides the logits; 0 takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f64,
@@ -52,7 +58,7 @@ impl AskArgs {
             question: self.question.clone(),
             dtype: self.dtype.unwrap_or(config.model.dtype),
             device: self.device.unwrap_or(config.model.device).resolve()?,
-            embedder: self.embedder.clone().map_or(config.data.embedder.clone(), Embedder::from),
+            embedder: self.embedder(&config.data)?,
             temperature: self.temperature,
             seed: self.seed,
             enable_thinking: self.thinking || rollout.enable_thinking,
@@ -65,6 +71,17 @@ impl AskArgs {
             },
             max_observation_tokens: rollout.max_observation_tokens,
         })
+    }
+
+    /// What is typed, or the config's; another embedder than the config's does not get its dimension.
+    fn embedder(&self, data: &DataSection) -> Result<EmbedderConfig, ConfigError> {
+        let (embedder, dimension) = match self.embedder.clone() {
+            Some(text) => (Embedder::from(text), None),
+            None => (data.embedder.clone(), data.embedder_dimension),
+        };
+        let is_typed = self.embedder.is_some() || self.embedder_dimension.is_some();
+        let origin = if is_typed { COMMAND_LINE } else { "the training config" };
+        EmbedderConfig::of_origin(origin, &embedder, self.embedder_dimension.or(dimension))
     }
 
     /// The named config, the run's own, or the defaults.

@@ -10,6 +10,8 @@ use thiserror::Error;
 
 /// Endings of the files that a model needs.
 const ENDINGS: [&str; 5] = ["json", "safetensors", "jinja", "txt", "model"];
+/// How a sentence encoder makes one vector of a text's many; without it, one that does not take the mean would pass for one that does.
+const POOLING: &str = "1_Pooling/config.json";
 
 /// Download a model into the Hugging Face cache and print its folder
 ///
@@ -165,7 +167,9 @@ fn download(hub: &Hub, repo: &Repo, name: &str) -> Result<PathBuf, FetchError> {
             Some(path) if is_of_commit(&path, &info.sha) => path,
             _ => fetch_file(&remote, file).map_err(|e| e.unwrap_or_else(fail))?,
         };
-        folder = path.parent().map(Path::to_owned);
+        if file != POOLING {
+            folder = path.parent().map(Path::to_owned);
+        }
     }
     Ok(folder.expect("a model has files"))
 }
@@ -205,14 +209,17 @@ fn api(hub: &Hub) -> Result<Api, ApiError> {
     builder.build()
 }
 
-/// Files at the top of the repository; folders hold other formats.
+/// Files at the top of the repository, and the pooling; other folders hold other formats.
 fn is_needed(name: &str) -> bool {
+    if name == POOLING {
+        return true;
+    }
     let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     !name.contains('/') && ENDINGS.contains(&ending)
 }
 
 fn is_of_commit(path: &Path, commit: &str) -> bool {
-    path.parent().and_then(Path::file_name).is_some_and(|name| name == commit)
+    path.ancestors().skip(1).take(2).filter_map(Path::file_name).any(|name| name == commit)
 }
 
 /// Large files are stored under their SHA-256: compares it, and removes a file that differs.
@@ -270,6 +277,7 @@ mod tests {
             ("config.json", (&b"{}"[..], "c1")),
             ("tokenizer.json", (&b"{}"[..], "t1")),
             ("model.safetensors", (WEIGHTS, weights_etag)),
+            (POOLING, (&b"[]"[..], "p1")),
         ]);
         if path == "/api/models/org/tiny/revision/main" {
             let siblings: Vec<String> = files
@@ -306,7 +314,8 @@ mod tests {
         let mut hub = hub(cache.path(), sha256(WEIGHTS));
         let folder = fetch(&hub, "org/tiny", "main").unwrap();
         assert_eq!(fs_err::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
-        assert!(!folder.join("README.md").exists());
+        assert_eq!(fs_err::read(folder.join(POOLING)).unwrap(), b"[]");
+        assert!(!folder.join("README.md").exists() && !folder.join("onnx").exists());
         hub.is_offline = true;
         assert_eq!(fetch(&hub, "org/tiny", "main").unwrap(), folder);
     }

@@ -1,6 +1,7 @@
 //! `napmem forget`: takes messages out of a pyramid, and all that comes from them alone.
 
-use crate::config::{Device, Embedder};
+use super::COMMAND_LINE;
+use crate::config::{Device, Embedder, EmbedderConfig};
 use crate::data::open_embedder;
 use clap::{ArgGroup, Args};
 use napmem_rollout::build::{Selection, forget};
@@ -21,9 +22,12 @@ pub struct ForgetArgs {
     /// All messages before this day
     #[arg(long, value_name = "YYYY-MM-DD")]
     before: Option<String>,
-    /// hashed, or a Qwen3-Embedding folder: the one that the pyramid was built with
+    /// hashed, or a folder of Qwen3-Embedding or MiniLM: the one that the pyramid was built with
     #[arg(long, default_value = "hashed")]
     embedder: String,
+    /// Leading dimensions of Qwen3-Embedding's vectors, if the pyramid was built with fewer than all
+    #[arg(long, value_name = "N")]
+    embedder_dimension: Option<usize>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -36,7 +40,9 @@ pub fn run(args: &ForgetArgs) -> anyhow::Result<()> {
         (None, Some(day)) => Selection::Before(day.clone()),
         (None, None) => Selection::Messages(args.messages.clone()),
     };
-    let embedder = open_embedder(&Embedder::from(args.embedder.clone()), Device::default().resolve()?)?;
+    let embedder = Embedder::from(args.embedder.clone());
+    let embedder = EmbedderConfig::of_origin(COMMAND_LINE, &embedder, args.embedder_dimension)?;
+    let embedder = open_embedder(&embedder, Device::default().resolve()?)?;
     let report = forget(&args.dir, &selection, &embedder)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

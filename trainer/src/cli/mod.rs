@@ -27,6 +27,9 @@ pub use exit::{error_text, exit_code};
 use clap::{Parser, Subcommand};
 use std::sync::LazyLock;
 
+/// Where a value is from that was typed and not read from a config, in messages.
+const COMMAND_LINE: &str = "the command line";
+
 /// Version and commit, as `--version` prints them.
 static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} (commit {})", crate::config::version(), crate::config::commit()));

@@ -1,7 +1,7 @@
 //! Config of `napmem build`: histories in, pyramids out, and the language model between them.
 
 use super::validate::Check;
-use super::{ConfigError, Embedder, ModelSection, Source};
+use super::{ConfigError, Embedder, EmbedderConfig, ModelSection, Source};
 use napmem_rollout::build::{BuildError, BuildSettings};
 use napmem_rollout::generate::Sampling;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,7 @@ struct BuildDataSection {
     histories: PathBuf,
     pyramids: PathBuf,
     embedder: Embedder,
+    embedder_dimension: Option<usize>,
     users: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ pub struct BuildConfig {
     /// Folder that gets one pyramid a user.
     pub pyramids: PathBuf,
     /// The embedder of the dense search.
-    pub embedder: Embedder,
+    pub embedder: EmbedderConfig,
     /// Only these users; all when empty.
     pub users: Vec<String>,
     /// Who reads.
@@ -89,7 +90,8 @@ impl BuildConfig {
         let source = Source::read(file, overrides)?;
         let raw: RawBuild = source.parse()?;
         check(&source, &raw)?;
-        let BuildDataSection { histories, pyramids, embedder, users } = raw.data;
+        let BuildDataSection { histories, pyramids, embedder, embedder_dimension, users } = raw.data;
+        let embedder = EmbedderConfig::of_config(&source, &embedder, embedder_dimension)?;
         Ok(Self { histories, pyramids, embedder, users, language: raw.language, model: raw.model, settings: raw.build })
     }
 
@@ -110,9 +112,6 @@ fn check(source: &Source, raw: &RawBuild) -> Result<(), ConfigError> {
     if is_same(&data.histories, &data.pyramids) {
         let problem = "must be another folder than `data.histories`, whose levels no build made";
         return Err(source.error("data.pyramids", problem));
-    }
-    if let Embedder::Folder(dir) = &data.embedder {
-        check.path("data.embedder", dir, Path::is_dir, "folder, or \"hashed\"")?;
     }
     check.within("language.temperature", language.temperature, 0.0..)?;
     check.within("language.top_p", language.top_p, (std::ops::Bound::Excluded(0.0), std::ops::Bound::Included(1.0)))?;
@@ -165,6 +164,12 @@ mod tests {
             ("[data]\nhistories = \"DIR/no\"\n".to_owned(), "data.histories"),
             ("[data]\nhistories = \"DIR/in\"\n".to_owned(), "`data.pyramids` must name"),
             (DATA.replace("DIR/out", "DIR/in"), "`data.pyramids` must be another folder"),
+            (format!("{DATA}embedder = \"DIR/no\"\n"), "`data.embedder` must be an existing folder (or \"hashed\")"),
+            (format!("{DATA}embedder = \"DIR/in\"\n"), "`data.embedder` cannot be used"),
+            (
+                format!("{DATA}embedder_dimension = 8\n"),
+                "`data.embedder_dimension` only goes with a Qwen3-Embedding folder",
+            ),
             (format!("{DATA}[language]\nkind = \"policy\"\n"), "needs a `[model]` section"),
             (format!("{DATA}[language]\nkind = \"endpoint\"\n"), "needs a `[build.endpoint]` section"),
             (format!("{DATA}[language]\nkind = \"oracle\"\n"), "language.kind"),

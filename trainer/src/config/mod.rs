@@ -6,6 +6,7 @@
 //! allowed. It starts nothing, and of libtorch it only asks which devices there are.
 
 mod construction;
+mod embedding;
 mod error;
 pub mod memory;
 mod resolved;
@@ -17,11 +18,12 @@ mod validate;
 pub use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
 pub use crate::optim::{Schedule, WeightUpdate};
 pub use construction::{BuildConfig, LanguageKind, LanguageSection};
+pub use embedding::EmbedderConfig;
 pub use error::ConfigError;
 pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
 pub use sections::{
-    Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace, ScoredTokens,
-    SplitSection, TrainSection, UpdateSection, WorldSection,
+    DataSection, Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace,
+    ScoredTokens, SplitSection, TrainSection, UpdateSection, WorldSection,
 };
 pub use source::Source;
 pub use tasks::{AskConfig, EvalConfig, Part};
@@ -50,7 +52,7 @@ pub struct DataConfig {
     /// Where they come from.
     pub source: DataSource,
     /// The embedder of the dense search.
-    pub embedder: Embedder,
+    pub embedder: EmbedderConfig,
     /// How users are split.
     pub split: SplitSection,
 }

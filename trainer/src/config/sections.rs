@@ -142,7 +142,7 @@ pub enum Embedder {
     /// Built-in hashed n-grams; needs no download.
     #[default]
     Hashed,
-    /// A Qwen3-Embedding folder.
+    /// A Qwen3-Embedding folder, or one of a BERT sentence encoder such as all-MiniLM-L6-v2.
     Folder(PathBuf),
 }
 
@@ -201,6 +201,8 @@ pub struct DataSection {
     pub questions: Option<PathBuf>,
     /// The embedder of the dense search.
     pub embedder: Embedder,
+    /// Leading dimensions that vectors of a Qwen3-Embedding folder keep; all when absent.
+    pub embedder_dimension: Option<usize>,
     /// How users are split.
     pub split: SplitSection,
     /// A generated world instead of files.

@@ -1,6 +1,6 @@
 //! What an evaluation and a single question need, checked: built by the command line, used by what runs them.
 
-use super::{Dtype, Embedder, TrainConfig};
+use super::{Dtype, EmbedderConfig, TrainConfig};
 use napmem_rollout::generate::TokenBudget;
 use std::fmt;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ pub struct AskConfig {
     /// Where to compute.
     pub device: tch::Device,
     /// The embedder of the dense search.
-    pub embedder: Embedder,
+    pub embedder: EmbedderConfig,
     /// Divides the logits; 0 is greedy.
     pub temperature: f64,
     /// Seed of sampling.

@@ -5,7 +5,7 @@ use super::sections::{
     SplitSection, TrainSection, UpdateSection,
 };
 use super::{
-    ConfigError, DataConfig, DataSource, Embedder, GrpoSection, RolloutConfig, SftConfig, Source, TrainConfig,
+    ConfigError, DataConfig, DataSource, EmbedderConfig, GrpoSection, RolloutConfig, SftConfig, Source, TrainConfig,
 };
 use crate::grpo::LossAggregation;
 use crate::optim::WeightUpdate;
@@ -262,9 +262,7 @@ impl Check<'_> {
 
     fn data(&self, data: &DataSection) -> Checked<DataConfig> {
         self.split(&data.split)?;
-        if let Embedder::Folder(path) = &data.embedder {
-            self.path("data.embedder", path, Path::is_dir, "folder (or \"hashed\")")?;
-        }
+        let embedder = EmbedderConfig::of_config(self.source, &data.embedder, data.embedder_dimension)?;
         let source = match (&data.pyramids, &data.questions, data.world) {
             (None, None, Some(world)) => {
                 self.at_least("data.world.users", world.users, 3)?;
@@ -284,7 +282,7 @@ impl Check<'_> {
                 return Err(self.source.error(key, problem));
             }
         };
-        Ok(DataConfig { source, embedder: data.embedder.clone(), split: data.split })
+        Ok(DataConfig { source, embedder, split: data.split })
     }
 
     fn split(&self, split: &SplitSection) -> Checked {
@@ -320,15 +318,17 @@ impl Check<'_> {
     }
 
     pub(super) fn path(&self, key: &str, path: &Path, is_there: fn(&Path) -> bool, kind: impl Display) -> Checked {
-        if path.as_os_str().is_empty() {
-            return Err(self.source.error(key, format!("is missing; it names a {kind}")));
-        }
-        if is_there(path) {
-            return Ok(());
-        }
-        let problem = format!("must be an existing {kind}, got `{}`{}", path.display(), relative_to(path));
-        Err(self.source.error(key, problem))
+        path_problem(path, is_there, kind).map_or(Ok(()), |problem| Err(self.source.error(key, problem)))
     }
+}
+
+/// What is wrong with a path that must be there.
+pub(super) fn path_problem(path: &Path, is_there: fn(&Path) -> bool, kind: impl Display) -> Option<String> {
+    if path.as_os_str().is_empty() {
+        return Some(format!("is missing; it names a {kind}"));
+    }
+    let problem = || format!("must be an existing {kind}, got `{}`{}", path.display(), relative_to(path));
+    (!is_there(path)).then(problem)
 }
 
 /// Every finite number above this one.
@@ -482,6 +482,7 @@ mod tests {
             ),
             ("data.split.train=0.7", "`data.split` must add up to 1, adds up to 1.0999999999999999"),
             ("model.path=/nowhere", "`model.path` must be an existing folder, got `/nowhere`"),
+            ("data.embedder_dimension=64", "`data.embedder_dimension` only goes with a Qwen3-Embedding folder"),
             ("data.world={seed=1,users=9}", "`data.world` excludes `data.pyramids` and `data.questions`"),
             ("model.device=gpu", "`model.device` must be one of `auto`, `cpu`, `cuda`, `cuda:N`, got `gpu`"),
             ("train.epochs=0", "`train.epochs` must be at least 1, got 0"),

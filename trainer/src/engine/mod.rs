@@ -4,6 +4,6 @@ mod embed;
 mod generate;
 mod sampler;
 
-pub use embed::QwenEmbedder;
+pub use embed::{BertEmbedder, QwenEmbedder};
 pub use generate::{Engine, EngineError, EngineLimits};
 pub use sampler::{Draw, sample};

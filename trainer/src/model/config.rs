@@ -65,6 +65,12 @@ impl DeltaNetConfig {
     }
 }
 
+/// A JSON file's value.
+pub fn read_json(file: &Path) -> Result<Value, ModelFault> {
+    let text = fs_err::read_to_string(file)?;
+    serde_json::from_str(&text).map_err(|source| ModelFault::Json { file: file.to_path_buf(), source })
+}
+
 /// A decoder's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
@@ -95,17 +101,17 @@ pub struct ModelConfig {
 }
 
 /// Reader of one JSON object that names file and key in each fault.
-struct Keys<'a> {
-    file: &'a Path,
-    object: &'a Value,
+pub(super) struct Keys<'a> {
+    pub(super) file: &'a Path,
+    pub(super) object: &'a Value,
 }
 
 impl Keys<'_> {
-    fn fault(&self, key: &str, message: impl Into<String>) -> ModelFault {
+    pub(super) fn fault(&self, key: &str, message: impl Into<String>) -> ModelFault {
         ModelFault::Config { file: self.file.to_path_buf(), key: key.to_owned(), message: message.into() }
     }
 
-    fn integer(&self, key: &str) -> Result<i64, ModelFault> {
+    pub(super) fn integer(&self, key: &str) -> Result<i64, ModelFault> {
         let value = self.object.get(key).ok_or_else(|| self.fault(key, "is missing; a positive integer is needed"))?;
         match value.as_i64() {
             Some(n) if n > 0 => Ok(n),
@@ -113,14 +119,14 @@ impl Keys<'_> {
         }
     }
 
-    fn integer_or(&self, key: &str, default: i64) -> Result<i64, ModelFault> {
+    pub(super) fn integer_or(&self, key: &str, default: i64) -> Result<i64, ModelFault> {
         match self.object.get(key) {
             None | Some(Value::Null) => Ok(default),
             Some(_) => self.integer(key),
         }
     }
 
-    fn number_or(&self, key: &str, default: f64) -> Result<f64, ModelFault> {
+    pub(super) fn number_or(&self, key: &str, default: f64) -> Result<f64, ModelFault> {
         match self.object.get(key) {
             None | Some(Value::Null) => Ok(default),
             Some(value) => value.as_f64().ok_or_else(|| self.fault(key, format!("must be a number, found {value}"))),
@@ -132,10 +138,7 @@ impl ModelConfig {
     /// Reads `dir/config.json`. Supported `model_type`s: `qwen3_5`, `qwen3_5_text`, `qwen3`, `llama`.
     pub fn load(dir: &Path) -> Result<Self, ModelFault> {
         let file = dir.join("config.json");
-        let text = fs_err::read_to_string(&file)?;
-        let json: Value =
-            serde_json::from_str(&text).map_err(|source| ModelFault::Json { file: file.clone(), source })?;
-        Self::from_json(json, &file)
+        Self::from_json(read_json(&file)?, &file)
     }
 
     /// Validates a parsed `config.json`; `file` is for messages.

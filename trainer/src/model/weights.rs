@@ -1,6 +1,6 @@
 //! The tensors of a model folder: their names and shapes by configuration, mapped files, strict loading.
 
-use super::config::{LayerKind, ModelConfig};
+use super::config::{LayerKind, ModelConfig, read_json};
 use super::error::ModelFault;
 use indexmap::IndexMap;
 use memmap2::Mmap;
@@ -156,9 +156,36 @@ impl WeightFiles {
             list.push(Parameter { name, tensor });
         }
         let tied_head = |name: &str| config.tie_word_embeddings && name == "lm_head.weight";
-        match self.entries.keys().find(|name| !used.contains(*name) && !is_foreign(name) && !tied_head(name)) {
+        self.refuse_others(|name| used.contains(name) || is_foreign(name) || tied_head(name))?;
+        Ok(list)
+    }
+
+    /// Loads tensors of exactly these names and shapes onto `device` in dtype `kind`, in the order given.
+    ///
+    /// Refuses missing and misshapen tensors, and unknown ones unless `ignored` names them.
+    pub fn load_named(
+        &self,
+        wanted: &[(String, Vec<i64>)],
+        ignored: impl Fn(&str) -> bool,
+        kind: Kind,
+        device: Device,
+    ) -> Result<Vec<Tensor>, ModelFault> {
+        let read = |(name, shape): &(String, Vec<i64>)| {
+            if !self.entries.contains_key(name) {
+                return Err(self.missing(name, shape));
+            }
+            Ok(self.read(name, shape)?.to_kind(kind).to_device(device))
+        };
+        let tensors = wanted.iter().map(read).collect::<Result<_, _>>()?;
+        let names: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
+        self.refuse_others(|name| names.contains(name) || ignored(name))?;
+        Ok(tensors)
+    }
+
+    fn refuse_others(&self, is_known: impl Fn(&str) -> bool) -> Result<(), ModelFault> {
+        match self.entries.keys().find(|name| !is_known(name)) {
             Some(name) => Err(self.fault(name, "is not part of this architecture".to_owned())),
-            None => Ok(list),
+            None => Ok(()),
         }
     }
 
@@ -229,9 +256,7 @@ fn is_foreign(name: &str) -> bool {
 }
 
 fn shard_names(index: &Path) -> Result<BTreeSet<String>, ModelFault> {
-    let text = fs_err::read_to_string(index)?;
-    let json: Value =
-        serde_json::from_str(&text).map_err(|source| ModelFault::Json { file: index.to_path_buf(), source })?;
+    let json = read_json(index)?;
     let fault = |message: &str| ModelFault::Config {
         file: index.to_path_buf(),
         key: "weight_map".to_owned(),

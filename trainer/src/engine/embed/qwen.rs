@@ -1,10 +1,11 @@
 //! Qwen3-Embedding as a text embedder: last-token pooling over the dense decoder (model card of Qwen3-Embedding-0.6B).
 
-use crate::model::{Decoder, ModelFault, PackedLayout};
+use super::{embed_in_batches, read_tokenizer, tokenizer_fault};
+use crate::model::{Decoder, ModelFault};
 use napmem_rollout::generate::{Embed, ModelError, TextRole};
 use std::path::Path;
 use std::sync::Mutex;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
 use tokenizers::Tokenizer;
 
 /// What queries are told to look for; documents stay raw.
@@ -13,8 +14,6 @@ const TASK: &str = "Given a question about a user, retrieve memory items that an
 const POOLED_TOKEN: &str = "<|endoftext|>";
 /// Longest text in tokens; the rest is cut off.
 const MAX_TOKENS: usize = 2048;
-/// Padded tokens of one forward.
-const MAX_BATCH_TOKENS: usize = 8192;
 
 /// A Qwen3-Embedding checkpoint.
 #[derive(Debug)]
@@ -28,15 +27,22 @@ pub struct QwenEmbedder {
 }
 
 impl QwenEmbedder {
-    /// Loads a Hugging Face folder onto `device` in dtype `kind`.
-    pub fn load(dir: &Path, kind: Kind, device: Device) -> Result<Self, ModelFault> {
+    /// Loads a Hugging Face folder onto `device` in dtype `kind`. Vectors keep their first `dimension` numbers, all when
+    /// `None`: the model is trained so that leading numbers alone make a vector (matryoshka representations).
+    ///
+    /// # Errors
+    /// A folder that cannot be read; a tokenizer without the pooled token; a dimension that is not 1 to the model's width.
+    pub fn load(dir: &Path, dimension: Option<usize>, kind: Kind, device: Device) -> Result<Self, ModelFault> {
         let decoder = Decoder::load(dir, kind, device)?;
-        let file = dir.join("tokenizer.json");
-        let fault = |message: String| ModelFault::Config { file: file.clone(), key: "tokenizer".to_owned(), message };
-        let tokenizer = Tokenizer::from_file(&file).map_err(|e| fault(format!("cannot be read: {e}")))?;
-        let missing = || fault(format!("has no token {POOLED_TOKEN}, which is pooled"));
+        let width = decoder.config.hidden_size as usize;
+        let dimension = dimension.unwrap_or(width);
+        if !(1..=width).contains(&dimension) {
+            let message = format!("is {width}, so that vectors cannot have {dimension} dimensions");
+            return Err(ModelFault::Config { file: decoder.config.file, key: "hidden_size".to_owned(), message });
+        }
+        let tokenizer = read_tokenizer(dir, decoder.config.vocab_size)?;
+        let missing = || tokenizer_fault(dir, format!("has no token {POOLED_TOKEN}, which is pooled"));
         let pooled_id = tokenizer.token_to_id(POOLED_TOKEN).ok_or_else(missing)?;
-        let dimension = decoder.config.hidden_size as usize;
         let identity = format!("qwen3-embedding:{}:{dimension}:{kind:?}", dir.display());
         Ok(Self { decoder: Mutex::new(decoder), tokenizer, pooled_id, dimension, identity })
     }
@@ -64,28 +70,10 @@ impl Embed for QwenEmbedder {
 
     fn embed(&self, texts: &[&str], role: TextRole) -> Result<Vec<Vec<f32>>, ModelError> {
         let encoded: Vec<Vec<i64>> = texts.iter().map(|text| self.encode(text, role)).collect::<Result<_, _>>()?;
-        let mut order: Vec<usize> = (0..texts.len()).collect();
-        order.sort_by_key(|&i| (encoded[i].len(), i));
         let decoder = self.decoder.lock().map_err(|_| "the embedder failed in another thread")?;
-        let _guard = tch::no_grad_guard();
-        let mut vectors = vec![Vec::new(); texts.len()];
-        let mut start = 0;
-        while start < order.len() {
-            // Sorted by length, so the last text of a batch is its longest.
-            let fits = |end: &usize| encoded[order[*end]].len() * (end + 1 - start) <= MAX_BATCH_TOKENS;
-            let end = (start + 1..order.len()).take_while(fits).last().map_or(start + 1, |last| last + 1);
-            let batch = &order[start..end];
-            let lengths: Vec<i64> = batch.iter().map(|&i| encoded[i].len() as i64).collect();
-            let ids: Vec<i64> = batch.iter().flat_map(|&i| encoded[i].iter().copied()).collect();
-            let layout = PackedLayout::new(&lengths, decoder.device());
-            let x = decoder.forward(&Tensor::from_slice(&ids).to_device(decoder.device()), &layout, None, None);
-            let pooled = decoder.final_norm(&x.index_select(0, &layout.last_tokens())).to_kind(Kind::Float);
-            let norm = pooled.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float).sqrt().clamp_min(1e-12);
-            for (&i, row) in batch.iter().zip(Vec::<Vec<f32>>::try_from((pooled / norm).to_device(Device::Cpu))?) {
-                vectors[i] = row;
-            }
-            start = end;
-        }
-        Ok(vectors)
+        embed_in_batches(&encoded, self.dimension, decoder.device(), |ids, layout| {
+            let x = decoder.forward(ids, layout, None, None);
+            decoder.final_norm(&x.index_select(0, &layout.last_tokens()))
+        })
     }
 }
