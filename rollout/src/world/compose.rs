@@ -19,7 +19,7 @@ const LATE: Range<usize> = FIRST_LATE_SESSION..NUM_SESSIONS;
 
 /// Facts that a user has; [`NUM_ASKED_FACTS`] of them are asked for.
 const NUM_FACTS: usize = 3;
-const NUM_ASKED_FACTS: usize = 2;
+const NUM_ASKED_FACTS: usize = 1;
 const NUM_UPDATES: usize = 2;
 /// Details beside the arrival, which every user has.
 const NUM_DETAILS: usize = 2;
@@ -244,9 +244,9 @@ impl Composer {
         let [before, after] = sessions.map(|session| month(self.draft.day(session)));
         let summary = format!("{} distance is {trend} lately.", capitalised(sport));
         let narrative = format!("From {first} km in {before} to {last} km in {after}.");
-        self.track(TRACK_FILES[0], "Fitness", summary, narrative, evidence.clone());
+        self.track(TRACK_FILES[0], "Fitness", summary, narrative, evidence);
         let values = [("x", sport)];
-        self.ask_track(themes::FITNESS_QUESTIONS, &values, trend, &evidence);
+        self.ask_track(TRACK_FILES[0], themes::FITNESS_QUESTIONS, &values, trend);
     }
 
     fn focus(&mut self, file: &'static str, title: &'static str, focuses: &'static [Focus], questions: Words) {
@@ -258,8 +258,8 @@ impl Composer {
         let [first, second] = [evidence[0], evidence[1]].map(|record| self.draft.record_text(record));
         let summary = format!("{title} is mostly about {} lately.", focus.name);
         let narrative = format!("{first} {second}");
-        self.track(file, title, summary, narrative, evidence.clone());
-        self.ask_track(questions, &[], focus.name, &evidence);
+        self.track(file, title, summary, narrative, evidence);
+        self.ask_track(file, questions, &[], focus.name);
     }
 
     fn event(
@@ -289,21 +289,22 @@ impl Composer {
         self.draft.track(DraftTrack { name, title, summary, narrative, evidence });
     }
 
-    fn ask_track(&mut self, questions: Words, values: &[(&str, &str)], gold: &str, records: &[RecordHandle]) {
-        let evidence = records.iter().copied().map(Evidence::Record).collect();
-        self.ask(category::TREND, questions, values, vec![gold.to_owned()], evidence);
+    fn ask_track(&mut self, file: &'static str, questions: Words, values: &[(&str, &str)], gold: &str) {
+        self.ask(category::TREND, questions, values, vec![gold.to_owned()], vec![Evidence::File(file)]);
     }
 
-    /// Three domains of taste: one plain, one with an event that must not become a preference, one with an
+    /// Four domains of taste: two plain, one with an event that must not become a preference, one with an
     /// instruction that overrides.
     fn tastes(&mut self) {
-        let domains = self.choose_some(TASTES, 3);
+        let domains = self.choose_some(TASTES, 4);
         let preferences: Vec<_> = domains.iter().map(|taste| self.preference(taste)).collect();
-        self.ask_preference(category::PREFERENCE, domains[0], preferences[0]);
-        let other = self.other_value(domains[1], preferences[1]);
-        self.event(RecordKind::Event, &domains[1].one_off, 0..NUM_SESSIONS, &[("v", other)]);
-        self.ask_preference(category::DISTRACTOR, domains[1], preferences[1]);
-        self.instruction(domains[2], preferences[2]);
+        for plain in 0..2 {
+            self.ask_preference(category::PREFERENCE, domains[plain], preferences[plain]);
+        }
+        let other = self.other_value(domains[2], preferences[2]);
+        self.event(RecordKind::Event, &domains[2].one_off, 0..NUM_SESSIONS, &[("v", other)]);
+        self.ask_preference(category::DISTRACTOR, domains[2], preferences[2]);
+        self.instruction(domains[3], preferences[3]);
     }
 
     fn preference(&mut self, taste: &'static Taste) -> &'static str {

@@ -205,11 +205,10 @@ impl<'a> Reader<'a> {
         tempting.map_or((NO_EVIDENCE, UNKNOWN.to_owned()), |(value, phrase)| (phrase, value))
     }
 
-    /// Evidence was shown. A track shows the ids of its records.
+    /// Evidence was shown.
     fn is_evidence(&self, place: Place, text: &str) -> bool {
-        let is_shown = |id: &String| {
-            place == Place::File(PROFILE_NAME) && id == PROFILE_NAME || lexicon::words(text).any(|word| word == id)
-        };
+        let is_shown =
+            |id: &String| matches!(place, Place::File(name) if name == id) || lexicon::words(text).any(|word| word == id);
         self.question.evidence.iter().any(is_shown)
     }
 }
