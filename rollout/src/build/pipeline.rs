@@ -42,8 +42,7 @@ pub(super) fn build(
     let new = new_sessions(history, &draft, dir)?;
     shared.count(|counts| counts.num_sessions += new.sessions.len());
     let index_dir = dir.join(INDEX_DIR);
-    let index =
-        |items: &[(&str, String)], level: &str| LevelIndex::build_read_only(items, embedder, &index_dir, level);
+    let index = |items: &[(&str, String)], level: &str| LevelIndex::build_read_only(items, embedder, &index_dir, level);
     let mut build = UserBuild {
         caller: Caller { shared, user: &history.user, dir, lines: vec![] },
         record_index: index(&draft.data.record_items(), RECORD_INDEX)?,

@@ -7,6 +7,7 @@
 
 use super::lexical::best;
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
 
 /// Rows that one task scores; smaller matrices are not worth more than one.
 const ROWS_PER_TASK: usize = 1_024;
@@ -121,22 +122,37 @@ impl PlanesRef<'_> {
         sums.iter().sum::<f32>() * self.scales[row]
     }
 
-    /// Rows `start..end` that may be among the best `limit` of these, each with its exact score's bounds.
-    fn candidates(&self, (start, end): (usize, usize), live: &[bool], query: &Query<'_>, limit: usize) -> Vec<Candidate> {
-        let dimension = self.dimension;
+    /// Rows `start..end` that may be among the best `limit` and above `floor`, with their exact scores' bounds.
+    ///
+    /// `floor` is raised to what `limit` rows are sure to reach.
+    fn candidates(
+        &self,
+        task: (usize, usize),
+        live: &[bool],
+        query: &Query<'_>,
+        limit: usize,
+        floor: &Floor,
+    ) -> Vec<Candidate> {
+        let (dimension, (start, end)) = (self.dimension, task);
         let mut sums = vec![0i32; end - start];
         coarse_sums(&self.high[start * dimension..end * dimension], &query.coarse, &mut sums);
         // Schwarz: |q·low| ≤ ‖q‖‖low‖, and |rest·16 high| ≤ ‖rest‖ · 16 ‖high‖ with |high| ≤ 127.
         let rest = query.rest_norm * 16.0 * 127.0 * (dimension as f32).sqrt();
-        let bounded = (start..end).zip(sums).filter(|(row, _)| live[*row]).map(|(row, sum)| {
-            let scale = self.scales[row];
-            let near = scale * query.scale * 16.0 * sum as f32;
-            let error = scale * (query.norm * self.low_norms[row] + rest);
-            let error = error + ROUNDING * (near.abs() + error + scale * query.norm * MAX_VALUE);
-            Candidate { row: row as u32, lower: near - error, upper: near + error }
-        });
-        let mut found: Vec<Candidate> = bounded.filter(|candidate| candidate.upper > 0.0).collect();
-        keep_possible(&mut found, limit);
+        let slack = query.norm * MAX_VALUE;
+        let (scales, low_norms) = (&self.scales[start..end], &self.low_norms[start..end]);
+        let bounds = |((sum, scale), low_norm): ((&i32, &f32), &f32)| {
+            let near = scale * query.scale * 16.0 * *sum as f32;
+            let error = scale * (query.norm * low_norm + rest);
+            (near, error + ROUNDING * (near.abs() + error + scale * slack))
+        };
+        let least = floor.get();
+        let mut found = Vec::new();
+        for (at, (near, error)) in sums.iter().zip(scales).zip(low_norms).map(bounds).enumerate() {
+            if near + error > least && live[start + at] {
+                found.push(Candidate { row: (start + at) as u32, lower: near - error, upper: near + error });
+            }
+        }
+        floor.raise(keep_possible(&mut found, limit));
         found
     }
 }
@@ -148,38 +164,85 @@ struct Candidate {
     upper: f32,
 }
 
-/// Drops what `limit` others surely beat.
-fn keep_possible(candidates: &mut Vec<Candidate>, limit: usize) {
+/// A score that enough rows are sure to reach, shared by tasks. Never below 0.
+#[derive(Default)]
+struct Floor(AtomicU32);
+
+impl Floor {
+    fn get(&self) -> f32 {
+        f32::from_bits(self.0.load(AtomicOrdering::Relaxed))
+    }
+
+    fn raise(&self, value: f32) {
+        // Bits of numbers that are not negative are in the numbers' order.
+        self.0.fetch_max(value.max(0.0).to_bits(), AtomicOrdering::Relaxed);
+    }
+}
+
+/// Drops what `limit` others surely beat, and returns what those reach: 0 where there are not as many.
+fn keep_possible(candidates: &mut Vec<Candidate>, limit: usize) -> f32 {
     if limit == 0 || candidates.len() <= limit {
-        return;
+        return 0.0;
     }
     let mut lower: Vec<f32> = candidates.iter().map(|candidate| candidate.lower).collect();
     let (_, &mut worst, _) = lower.select_nth_unstable_by(limit - 1, |a, b| b.total_cmp(a));
     candidates.retain(|candidate| candidate.upper >= worst);
+    worst
 }
 
-/// Whole-number inner products of the query with each row of `high`, in the widest instructions that the CPU has.
+/// Whole-number inner products of the query with each row of `high`.
 fn coarse_sums(high: &[i8], query: &[i16], sums: &mut [i32]) {
+    assert_eq!(high.len(), sums.len() * query.len(), "rows of {}", query.len());
+    let row = |at: usize| &high[at * query.len()..][..query.len()];
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // Sound: the CPU has what the function is compiled for.
-        #[allow(unsafe_code)]
-        return unsafe { coarse_sums_avx2(high, query, sums) };
+        // Four rows at a time from four places: one stream of memory does not keep a core busy.
+        let quarter = sums.len() / 4;
+        for at in 0..quarter {
+            let places = [0, 1, 2, 3].map(|part| part * quarter + at);
+            // Sound: the CPU has AVX2, and rows are as long as the query.
+            #[allow(unsafe_code)]
+            let found = unsafe { four_products_avx2(places.map(row), query) };
+            places.iter().zip(found).for_each(|(&place, sum)| sums[place] = sum);
+        }
+        sums.iter_mut().enumerate().skip(4 * quarter).for_each(|(at, sum)| *sum = product(row(at), query));
+        return;
     }
-    coarse_sums_plain(high, query, sums);
+    sums.iter_mut().enumerate().for_each(|(at, sum)| *sum = product(row(at), query));
 }
 
+fn product(row: &[i8], query: &[i16]) -> i32 {
+    row.iter().zip(query).map(|(&high, &q)| i32::from(high) * i32::from(q)).sum()
+}
+
+/// The products of four rows with the query; each row must be as long as the query.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn coarse_sums_avx2(high: &[i8], query: &[i16], sums: &mut [i32]) {
-    coarse_sums_plain(high, query, sums);
-}
-
-#[inline(always)]
-fn coarse_sums_plain(high: &[i8], query: &[i16], sums: &mut [i32]) {
-    for (row, sum) in high.chunks_exact(query.len()).zip(sums) {
-        *sum = row.iter().zip(query).map(|(&high, &q)| i32::from(high) * i32::from(q)).sum();
+#[allow(unsafe_code)]
+unsafe fn four_products_avx2(rows: [&[i8]; 4], query: &[i16]) -> [i32; 4] {
+    use std::arch::x86_64::{
+        __m256i, _mm_loadu_si128, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_loadu_si256, _mm256_madd_epi16,
+        _mm256_setzero_si256, _mm256_storeu_si256,
+    };
+    const STEP: usize = 16;
+    let whole = query.len() / STEP * STEP;
+    let mut sums = [_mm256_setzero_si256(); 4];
+    for at in (0..whole).step_by(STEP) {
+        // Sound: `at + STEP` is at most the length of the query and of each row; loads need no alignment.
+        let q = unsafe { _mm256_loadu_si256(query.as_ptr().add(at).cast()) };
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            let bytes = unsafe { _mm_loadu_si128(row.as_ptr().add(at).cast()) };
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_cvtepi8_epi16(bytes), q));
+        }
     }
+    let mut products = [0; 4];
+    for ((product_of_row, sum), row) in products.iter_mut().zip(sums).zip(rows) {
+        let mut lanes = [0i32; 8];
+        // Sound: eight numbers of 32 bits.
+        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast::<__m256i>(), sum) };
+        *product_of_row = lanes.iter().sum::<i32>() + product(&row[whole..], &query[whole..]);
+    }
+    products
 }
 
 /// The best `limit` live rows with a similarity above 0, best first, ties by id. Rows of all parts are numbered one after the
@@ -199,8 +262,9 @@ pub(super) fn search<'a>(
         tasks.extend(starts.map(|start| (part, base, (start, (start + ROWS_PER_TASK).min(part.num_rows())))));
         base += part.num_rows();
     }
+    let floor = Floor::default();
     let run = |&(part, base, rows): &(&PlanesRef<'_>, usize, (usize, usize))| -> Vec<Candidate> {
-        let mut found = part.candidates(rows, &is_live[base..], &query, limit);
+        let mut found = part.candidates(rows, &is_live[base..], &query, limit, &floor);
         found.iter_mut().for_each(|candidate| candidate.row += base as u32);
         found
     };
@@ -216,7 +280,7 @@ pub(super) fn search<'a>(
         (candidate.row, part.expect("a row lies in a part").exact_score(row, query.exact))
     };
     let scored: Vec<(u32, f32)> = candidates.par_iter().with_min_len(64).map(exact).filter(|(_, s)| *s > 0.0).collect();
-    best(scored, limit, |a, b| a.total_cmp(&b), id)
+    best(scored, limit, f32::total_cmp, id)
 }
 
 #[cfg(test)]
@@ -254,6 +318,18 @@ mod tests {
         let exact: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
         let found = f64::from(planes(&[row.clone()]).view(1024).exact_score(0, &row));
         assert!((found / exact - 1.0).abs() < 1e-4, "{found} {exact}");
+    }
+
+    #[test]
+    fn wide_products_are_those_of_plain_loops() {
+        for (num_rows, dimension) in [(1, 5), (4, 16), (7, 19), (9, 64), (1027, 33)] {
+            let high: Vec<i8> = (0..num_rows * dimension).map(|i| (i * 89 % 255) as u8 as i8).collect();
+            let query: Vec<i16> = (0..dimension).map(|i| (i * 7919 % 60001) as i32 - 30000).map(|q| q as i16).collect();
+            let mut found = vec![0; num_rows];
+            coarse_sums(&high, &query, &mut found);
+            let expected: Vec<i32> = high.chunks_exact(dimension).map(|row| product(row, &query)).collect();
+            assert_eq!(found, expected, "{num_rows} rows of {dimension}");
+        }
     }
 
     proptest! {

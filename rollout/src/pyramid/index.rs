@@ -88,8 +88,12 @@ impl LevelIndex {
     }
 
     fn of(segments: Vec<Segment>, embedder: &Arc<dyn Embed>) -> Self {
-        let mut index =
-            Self { segments: vec![], tail: Tail::default(), rows: Directory::default(), embedder: Arc::clone(embedder) };
+        let mut index = Self {
+            segments: vec![],
+            tail: Tail::default(),
+            rows: Directory::default(),
+            embedder: Arc::clone(embedder),
+        };
         for segment in segments {
             let ids_of_dead: Vec<String> =
                 segment.dead().iter().filter_map(|&row| index.id_if_there(row)).map(str::to_owned).collect();
@@ -258,7 +262,7 @@ impl LevelIndex {
         let lexical = || {
             let mut parts: Vec<&dyn TermRows> = self.segments.iter().map(|segment| segment as &dyn TermRows).collect();
             parts.push(&self.tail.terms);
-            best(bm25(&parts, &self.rows, query), FUSE_DEPTH, |a, b| a.total_cmp(&b), id)
+            best(bm25(&parts, &self.rows, query), FUSE_DEPTH, f64::total_cmp, id)
         };
         let dense = || {
             let mut parts: Vec<_> = self.segments.iter().map(Segment::planes).collect();

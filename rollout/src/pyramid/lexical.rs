@@ -12,6 +12,9 @@ pub const BM25_K1: f64 = 1.5;
 /// Strength of length normalisation.
 pub const BM25_B: f64 = 0.75;
 
+/// Lengths for which a query works its numbers out once.
+const TABLED_LENGTHS: u32 = 512;
+
 /// Search terms of a text: Unicode words in lower case, English ones stemmed; runs of CJK letters as bigrams.
 ///
 /// `"She painted 東京都"` gives `she paint 東京 京都`.
@@ -60,11 +63,15 @@ fn idf(num_documents: usize, df: usize) -> f64 {
     (1.0 + (n - df + 0.5) / (df + 0.5)).ln()
 }
 
-/// How much one term adds to a document's score: `idf · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len))`.
+/// How much a document's length damps its terms: `k1·(1 − b + b·len/avg_len)`.
+fn length_norm(length: u32, mean_length: f64) -> f64 {
+    BM25_K1 * (1.0 - BM25_B + BM25_B * f64::from(length) / mean_length)
+}
+
+/// How much one term adds to a document's score: `idf · tf·(k1+1) / (tf + norm)`.
 #[inline]
-fn bm25_term(idf: f64, tf: u32, length: u32, mean_length: f64) -> f64 {
+fn bm25_term(idf: f64, tf: u32, norm: f64) -> f64 {
     let tf = f64::from(tf);
-    let norm = BM25_K1 * (1.0 - BM25_B + BM25_B * f64::from(length) / mean_length);
     idf * tf * (BM25_K1 + 1.0) / (tf + norm)
 }
 
@@ -121,49 +128,72 @@ pub(super) fn bm25(parts: &[&dyn TermRows], rows: &Directory, query: &str) -> Ve
     query_terms.sort_unstable();
     query_terms.dedup();
     let mean_length = rows.total_length() as f64 / rows.num_live().max(1) as f64;
-    let is_live = rows.is_live();
-    let all_live = rows.num_live() == is_live.len();
-    let mut scores = vec![0f64; is_live.len()];
+    let norms: Vec<f64> = (0..TABLED_LENGTHS).map(|length| length_norm(length, mean_length)).collect();
+    let mut scores = vec![0f64; rows.is_live().len()];
     let mut touched: Vec<u32> = Vec::new();
     for term in &query_terms {
-        let mut found: Vec<(u32, u32, u32)> = Vec::new();
-        let mut base = 0u32;
-        for part in parts {
-            let lengths = part.lengths();
-            if let Some((bytes, count)) = part.postings(term) {
-                found.reserve(count as usize);
-                let entries = Postings::new(bytes).take_while(|(row, _)| (*row as usize) < lengths.len());
-                let entries = entries.map(|(row, tf)| (base + row, tf, lengths[row as usize]));
-                found.extend(entries.filter(|(row, ..)| all_live || is_live[*row as usize]));
-            }
-            base += lengths.len() as u32;
-        }
-        let idf = idf(rows.num_live(), found.len());
-        for (row, tf, length) in found {
+        let idf = idf(rows.num_live(), document_frequency(parts, rows, term));
+        // Most rows hold a term once.
+        let once: Vec<f64> = norms.iter().map(|norm| bm25_term(idf, 1, *norm)).collect();
+        for_each_row(parts, rows, term, |row, tf, length| {
             let score = &mut scores[row as usize];
-            // A term's contribution is above 0, so that a score of 0 means a row not met before.
+            // A term adds more than 0, so that a score of 0 means a row not met before.
             if *score == 0.0 {
                 touched.push(row);
             }
-            *score += bm25_term(idf, tf, length, mean_length);
-        }
+            *score += match once.get(length as usize) {
+                Some(value) if tf == 1 => *value,
+                Some(_) => bm25_term(idf, tf, norms[length as usize]),
+                None => bm25_term(idf, tf, length_norm(length, mean_length)),
+            };
+        });
     }
     touched.into_iter().map(|row| (row, scores[row as usize])).collect()
+}
+
+/// Live rows that hold a term.
+fn document_frequency(parts: &[&dyn TermRows], rows: &Directory, term: &str) -> usize {
+    if rows.num_live() == rows.is_live().len() {
+        return parts.iter().filter_map(|part| part.postings(term)).map(|(_, count)| count as usize).sum();
+    }
+    let mut df = 0;
+    for_each_row(parts, rows, term, |_, _, _| df += 1);
+    df
+}
+
+/// Calls with number, frequency of the term and length of each live row that holds it.
+fn for_each_row(parts: &[&dyn TermRows], rows: &Directory, term: &str, mut each: impl FnMut(u32, u32, u32)) {
+    let is_live = rows.is_live();
+    let all_live = rows.num_live() == is_live.len();
+    let mut base = 0u32;
+    for part in parts {
+        let lengths = part.lengths();
+        for (row, tf) in part.postings(term).map(|(bytes, _)| Postings::new(bytes)).into_iter().flatten() {
+            // A row out of range can only come from a damaged file.
+            let Some(&length) = lengths.get(row as usize) else { break };
+            if all_live || is_live[(base + row) as usize] {
+                each(base + row, tf, length);
+            }
+        }
+        base += lengths.len() as u32;
+    }
 }
 
 /// The best `limit` of scored rows, best first, ties by id.
 pub(super) fn best<'a, S: Copy>(
     mut scored: Vec<(u32, S)>,
     limit: usize,
-    compare: impl Fn(S, S) -> Ordering,
+    compare: impl Fn(&S, &S) -> Ordering,
     id: impl Fn(u32) -> &'a str,
 ) -> Vec<(u32, S)> {
-    let order = |a: &(u32, S), b: &(u32, S)| compare(b.1, a.1).then_with(|| id(a.0).cmp(id(b.0)));
     if limit > 0 && limit < scored.len() {
-        scored.select_nth_unstable_by(limit - 1, order);
+        // By score alone first: ids lie elsewhere in memory.
+        let mut scores: Vec<S> = scored.iter().map(|(_, score)| *score).collect();
+        let (_, &mut last, _) = scores.select_nth_unstable_by(limit - 1, |a, b| compare(b, a));
+        scored.retain(|(_, score)| compare(score, &last).is_ge());
     }
+    scored.sort_unstable_by(|a, b| compare(&b.1, &a.1).then_with(|| id(a.0).cmp(id(b.0))));
     scored.truncate(limit);
-    scored.sort_unstable_by(order);
     scored
 }
 
@@ -202,7 +232,7 @@ impl LexicalIndex {
     pub fn search(&self, query: &str, limit: usize) -> Vec<(String, f64)> {
         let scored = bm25(&[&self.table], &self.rows, query);
         let id = |row: u32| self.ids[row as usize].as_str();
-        best(scored, limit, |a, b| a.total_cmp(&b), id).into_iter().map(|(row, score)| (id(row).to_owned(), score)).collect()
+        best(scored, limit, f64::total_cmp, id).into_iter().map(|(row, score)| (id(row).to_owned(), score)).collect()
     }
 }
 
@@ -263,7 +293,8 @@ mod tests {
                 let df = texts.iter().filter(|(_, words)| count(words) > 0).count();
                 let tf = count(words);
                 if tf > 0 {
-                    *score.get_or_insert(0.0) += bm25_term(idf(texts.len(), df), tf as u32, words.len() as u32, mean);
+                    *score.get_or_insert(0.0) +=
+                        bm25_term(idf(texts.len(), df), tf as u32, length_norm(words.len() as u32, mean));
                 }
             }
             ranked.extend(score.map(|score| ((*id).clone(), score)));

@@ -167,7 +167,8 @@ impl Segment {
     /// All sections have the sizes that the number of rows asks for, and offsets do not lead out of them.
     fn is_whole(&self, end: usize) -> bool {
         let (rows, dimension) = (self.head.num_rows as usize, self.head.dimension as usize);
-        let ascend = |ends: &[u32], length: usize| ends.is_sorted() && ends.last().map_or(0, |&end| end as usize) == length;
+        let ascend =
+            |ends: &[u32], length: usize| ends.is_sorted() && ends.last().map_or(0, |&end| end as usize) == length;
         let size = |section: usize| self.sections[section].len();
         end == self.map.len()
             && size(1) == rows * 8

@@ -207,8 +207,9 @@ impl<'a> Reader<'a> {
 
     /// Evidence was shown.
     fn is_evidence(&self, place: Place, text: &str) -> bool {
-        let is_shown =
-            |id: &String| matches!(place, Place::File(name) if name == id) || lexicon::words(text).any(|word| word == id);
+        let is_shown = |id: &String| {
+            matches!(place, Place::File(name) if name == id) || lexicon::words(text).any(|word| word == id)
+        };
         self.question.evidence.iter().any(is_shown)
     }
 }
