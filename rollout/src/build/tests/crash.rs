@@ -1,7 +1,6 @@
 //! Stopped anywhere and started again; two at once; grown histories.
 
 use super::*;
-use crate::datasets::{locomo, pyramids_dir, users};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -10,7 +9,7 @@ fn build_on(disk: &dyn Disk, messages: &[Message], pyramids: &Path) -> Result<Us
 }
 
 /// Stops a build at each of `points`, goes on, and compares with a build that was not stopped.
-fn check_crashes(messages: &[Message], points: impl Fn(usize) -> Vec<usize>) {
+pub(super) fn check_crashes(messages: &[Message], points: impl Fn(usize) -> Vec<usize>) {
     let whole = tempfile::tempdir().expect("a scratch folder");
     let counter = CrashingDisk::new(usize::MAX);
     build_on(&counter, messages, whole.path()).expect("built");
@@ -145,57 +144,4 @@ fn a_journal_that_leads_elsewhere_is_refused() {
         let error = build_rules(three_sessions(), dir.path()).expect_err(target).to_string();
         assert!(error.contains("leads out") && error.contains("journal.json"), "{error}");
     }
-}
-
-/// The eight conversations, if they are at hand.
-fn locomo_histories() -> Option<Vec<UserHistory>> {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/locomo/locomo8.json");
-    if !file.exists() {
-        eprintln!("SKIPPED: no LoCoMo at {}", file.display());
-        return None;
-    }
-    let out = tempfile::tempdir().expect("a scratch folder");
-    locomo::import(&file, out.path()).expect("imported");
-    let users = users(out.path()).expect("listed");
-    let history = |user: String| {
-        let data = PyramidData::read(&pyramids_dir(out.path()).join(&user)).expect("readable");
-        UserHistory { user, messages: data.messages }
-    };
-    Some(users.into_iter().map(history).collect())
-}
-
-#[test]
-fn locomo_as_a_whole() {
-    let Some(histories) = locomo_histories() else {
-        return;
-    };
-    let out = tempfile::tempdir().expect("a scratch folder");
-    let settings = BuildSettings { max_users_at_once: 3, ..BuildSettings::default() };
-    let builder = Builder::new(&settings, &RuleModel, embedder()).expect("sound settings");
-    let start = std::time::Instant::now();
-    let outcomes = builder.build(&histories, out.path(), &NoProgress);
-    eprintln!("{} conversations in {:.1} s", outcomes.len(), start.elapsed().as_secs_f64());
-    assert_eq!(outcomes.len(), 8);
-    for (history, outcome) in histories.iter().zip(outcomes) {
-        let report = outcome.result.unwrap_or_else(|error| panic!("{}: {error}", history.user));
-        let dir = out.path().join(&history.user);
-        assert_eq!((report.num_messages, report.num_failures), (history.messages.len(), 0), "{}", history.user);
-        assert_eq!(LedgerReport::read(&dir).expect("a ledger"), report.ledger);
-        let pyramid = crate::pyramid::Pyramid::load(&dir, &embedder()).expect("sound");
-        eprintln!("{}: {report:?}\n{}", history.user, crate::pyramid::render_summary(&pyramid));
-        assert!(pyramid.data().records.len() > 100 && !pyramid.data().tracks.is_empty());
-        assert!(!pyramid.data().profile.text.is_empty());
-    }
-}
-
-#[test]
-fn locomo_stopped_at_random_points() {
-    let Some(histories) = locomo_histories() else {
-        return;
-    };
-    let shortest = histories.iter().min_by_key(|history| history.messages.len()).expect("eight");
-    check_crashes(&shortest.messages, |num_operations| {
-        let mut rng = ChaCha8Rng::seed_from_u64(20);
-        (0..20).map(|_| rng.random_range(0..num_operations)).collect()
-    });
 }

@@ -4,8 +4,9 @@ use super::*;
 
 /// Keeps what it is told.
 #[derive(Default)]
-struct Log {
-    events: Mutex<Vec<String>>,
+pub(super) struct Log {
+    /// User and line.
+    events: Mutex<Vec<(String, String)>>,
     last: Mutex<BuildCounts>,
 }
 
@@ -15,7 +16,6 @@ impl BuildProgress for Log {
     }
 
     fn event(&self, user: &str, event: &BuildEvent) {
-        assert_eq!(user, "ann");
         let line = match event {
             BuildEvent::Session { id, num_messages } => format!("session {id} {num_messages}"),
             BuildEvent::Batch { num_messages, num_background } => format!("batch {num_messages}+{num_background}"),
@@ -25,7 +25,15 @@ impl BuildProgress for Log {
             BuildEvent::Committed => "commit".to_owned(),
             BuildEvent::Skipped => "skipped".to_owned(),
         };
-        self.events.lock().expect("whole").push(line);
+        self.events.lock().expect("whole").push((user.to_owned(), line));
+    }
+}
+
+impl Log {
+    /// The lines of one user.
+    pub(super) fn of(&self, user: &str) -> Vec<String> {
+        let events = self.events.lock().expect("whole");
+        events.iter().filter(|(of, _)| of == user).map(|(_, line)| line.clone()).collect()
     }
 }
 
@@ -37,7 +45,7 @@ fn logged(
     let dir = tempfile::tempdir().expect("a scratch folder");
     let log = Log::default();
     let report = build_with(&RealDisk, model, settings, messages, dir.path(), &log).expect("built");
-    let events = log.events.lock().expect("whole").clone();
+    let events = log.of("ann");
     (events, report, log)
 }
 

@@ -4,6 +4,7 @@ mod bad;
 mod crash;
 mod endpoint;
 mod forget;
+mod locomo;
 mod log;
 mod provenance;
 
