@@ -95,10 +95,11 @@ impl LevelIndex {
             embedder: Arc::clone(embedder),
         };
         for segment in segments {
-            let ids_of_dead: Vec<String> =
-                segment.dead().iter().filter_map(|&row| index.id_if_there(row)).map(str::to_owned).collect();
-            for id in ids_of_dead {
-                index.remove(&id);
+            for &row in segment.dead() {
+                let id = index.id_if_there(row).map(str::to_owned);
+                if let Some(id) = id.filter(|id| index.rows.row(id) == Some(row)) {
+                    index.remove(&id);
+                }
             }
             let lengths = segment.lengths().to_vec();
             let ids: Vec<String> = (0..segment.num_rows()).map(|row| segment.id(row).to_owned()).collect();
