@@ -21,5 +21,5 @@ scripts/fetch_minilm.sh || echo "test.sh: no all-MiniLM-L6-v2, tests on its publ
 cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
 cargo test --workspace
-scripts/check_page.sh "${CARGO_TARGET_DIR:-target}/debug/napmem"
+scripts/check_page.sh "${CARGO_TARGET_DIR:-target}/debug/napmem-under-test"
 echo "test.sh: formatting, lints and all tests passed in $((SECONDS - start)) s"
