@@ -316,7 +316,7 @@ mod tests {
     fn twelve_bits_keep_a_score_to_a_thousandth() {
         let row: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 1000.0).collect();
         let exact: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
-        let found = f64::from(planes(&[row.clone()]).view(1024).exact_score(0, &row));
+        let found = f64::from(planes(std::slice::from_ref(&row)).view(1024).exact_score(0, &row));
         assert!((found / exact - 1.0).abs() < 1e-4, "{found} {exact}");
     }
 
@@ -365,7 +365,7 @@ mod tests {
 
         #[test]
         fn rounding_is_within_half_a_step(row in prop::collection::vec(-1f32..1.0, 1..70)) {
-            let planes = planes(&[row.clone()]);
+            let planes = planes(std::slice::from_ref(&row));
             let view = planes.view(row.len());
             for i in 0..row.len() {
                 let mut unit = vec![0.0; row.len()];

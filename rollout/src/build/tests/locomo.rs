@@ -43,7 +43,8 @@ fn batch_sizes(speakers: &str) -> Vec<usize> {
         if batch == 0 {
             break;
         }
-        sizes.extend(std::iter::repeat_n(10, batch / 10).chain((batch % 10 > 0).then_some(batch % 10)));
+        sizes.extend(std::iter::repeat_n(10, batch / 10));
+        sizes.extend(Some(batch % 10).filter(|rest| *rest > 0));
     }
     sizes
 }
