@@ -21,7 +21,6 @@ pub(super) struct UserBuild<'a> {
     pub(super) state: BuildState,
     pub(super) record_index: LevelIndex,
     message_index: LevelIndex,
-    pub(super) embedder: &'a Arc<dyn Embed>,
     pub(super) report: UserReport,
     folder: BuildFolder<'a>,
 }
@@ -49,7 +48,6 @@ pub(super) fn build(
         message_index: index(&draft.data.message_items(), MESSAGE_INDEX)?,
         state: draft.state.clone().unwrap_or_default(),
         draft,
-        embedder,
         report: UserReport { num_forgotten: new.num_forgotten, ..UserReport::default() },
         folder,
     };
@@ -87,7 +85,7 @@ impl UserBuild<'_> {
         let start = self.draft.data.messages.len();
         self.draft.data.messages.extend(messages.iter().cloned());
         let items = self.draft.data.message_items();
-        self.message_index.put(&items[start..], self.embedder)?;
+        self.message_index.put(&items[start..])?;
         for batch in batches(messages, &settings.batch_turns, settings.max_new_messages) {
             let (first, last) = (day(&messages[batch.start].time), day(&messages[batch.end - 1].time));
             let is_new_day = self.state.last_date.as_ref().is_some_and(|date| *date != first);

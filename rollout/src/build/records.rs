@@ -62,7 +62,7 @@ impl UserBuild<'_> {
     /// Brings a candidate together with the existing records that are most like it.
     fn reconcile(&mut self, candidate: Candidate, time: &str) -> Result<(), BuildError> {
         let settings = self.caller.shared.settings;
-        let hits = self.record_index.search(&candidate.text, settings.num_neighbors, self.embedder)?;
+        let hits = self.record_index.search(&candidate.text, settings.num_neighbors)?;
         let found = |id: &str| self.draft.data.records.iter().find(|record| record.id == id);
         let neighbors: Vec<&Record> = hits.iter().filter_map(|hit| found(&hit.id)).collect();
         // With nothing to compare there is nothing to decide.
@@ -105,7 +105,7 @@ impl UserBuild<'_> {
         let part = part(RecordAction::Store, &candidate, time, &candidate.text);
         self.draft.origins.insert(id.clone(), Origin { id: id.clone(), parts: vec![part] });
         let Candidate { kind, text, sources, event_start, event_end } = candidate;
-        self.record_index.put(&[(&id, text.clone())], self.embedder)?;
+        self.record_index.put(&[(&id, text.clone())])?;
         self.draft.data.records.push(Record {
             id: id.clone(),
             kind,
@@ -139,7 +139,7 @@ impl UserBuild<'_> {
         let record = record.unwrap_or_else(|| panic!("`{target}` was found by a search over records"));
         apply_change(record, action.name(), text, time, &candidate.sources);
         unite_dates(record, action == RecordAction::Merge, candidate.event_start, candidate.event_end);
-        self.record_index.put(&[(target, record.text.clone())], self.embedder)?;
+        self.record_index.put(&[(target, record.text.clone())])?;
         let origin = self.draft.origins.entry(target.to_owned());
         origin.or_insert_with(|| Origin { id: target.to_owned(), parts: vec![] }).parts.push(part);
         match action {

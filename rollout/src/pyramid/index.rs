@@ -61,7 +61,7 @@ impl LevelIndex {
     ) -> Result<Self, PyramidError> {
         let Some((dir, level)) = cache else {
             let mut index = Self::of(Vec::new(), embedder);
-            index.put(items, embedder)?;
+            index.put(items)?;
             return Ok(index);
         };
         let index = Self::build_read_only(items, embedder, dir, level)?;
@@ -83,7 +83,7 @@ impl LevelIndex {
             index.remove(&id);
         }
         let changed: Vec<(&str, String)> = items.iter().filter(|item| !index.holds(item)).cloned().collect();
-        index.put(&changed, embedder)?;
+        index.put(&changed)?;
         Ok(index)
     }
 
@@ -112,10 +112,10 @@ impl LevelIndex {
     }
 
     /// Adds items, or replaces those of the same id; new ones come behind what is there.
-    pub(crate) fn put(&mut self, items: &[(&str, String)], embedder: &Arc<dyn Embed>) -> Result<(), PyramidError> {
+    pub(crate) fn put(&mut self, items: &[(&str, String)]) -> Result<(), PyramidError> {
         for batch in items.chunks(EMBED_BATCH) {
             let texts: Vec<&str> = batch.iter().map(|(_, text)| text.as_str()).collect();
-            let vectors = embed_checked(&texts, TextRole::Document, embedder)?;
+            let vectors = embed_checked(&texts, TextRole::Document, &self.embedder)?;
             for ((id, text), vector) in batch.iter().zip(vectors) {
                 let length = self.tail.terms.push(text);
                 self.tail.ids.push((*id).to_owned());
@@ -252,13 +252,8 @@ impl LevelIndex {
     }
 
     /// The best `limit` items of both rankings fused.
-    pub(crate) fn search(
-        &self,
-        query: &str,
-        limit: usize,
-        embedder: &Arc<dyn Embed>,
-    ) -> Result<Vec<SearchHit>, PyramidError> {
-        let vector = embed_checked(&[query], TextRole::Query, embedder)?.remove(0);
+    pub(crate) fn search(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
+        let vector = embed_checked(&[query], TextRole::Query, &self.embedder)?.remove(0);
         let id = |row: u32| self.id(row);
         let lexical = || {
             let mut parts: Vec<&dyn TermRows> = self.segments.iter().map(|segment| segment as &dyn TermRows).collect();

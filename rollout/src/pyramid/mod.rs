@@ -58,7 +58,6 @@ pub struct Pyramid {
     record_positions: HashMap<String, usize>,
     message_index: LevelIndex,
     record_index: LevelIndex,
-    embedder: Arc<dyn Embed>,
 }
 
 impl Pyramid {
@@ -95,7 +94,6 @@ impl Pyramid {
             record_positions: positions(&records),
             message_index,
             record_index,
-            embedder: Arc::clone(embedder),
             backlinks,
             data,
         })
@@ -143,16 +141,12 @@ impl Pyramid {
 
     /// Hybrid search over messages, best first.
     pub fn search_messages(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
-        self.search(&self.message_index, query, limit)
+        self.message_index.search(query, limit)
     }
 
     /// Hybrid search over records, best first.
     pub fn search_records(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
-        self.search(&self.record_index, query, limit)
-    }
-
-    fn search(&self, index: &LevelIndex, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
-        index.search(query, limit, &self.embedder)
+        self.record_index.search(query, limit)
     }
 }
 
