@@ -1,13 +1,15 @@
 //! Bad input through the program: one message that says where and what, the documented exit code, no panic.
 
 use crate::scene::{
-    borrowed, copy_folder, edit_json, napmem, reference, run_settings, scene, scratch, text, train_args,
+    borrowed, command, copy_folder, edit_json, napmem, reference, run_settings, scene, scratch, succeed, text,
+    train_args,
 };
 use napmem::checkpoint::RunFolder;
 use napmem::model::{read_tensors, write_tensors};
 use napmem_rollout::world;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use tch::Tensor;
 
 const CONFIG: i32 = 2;
@@ -344,5 +346,21 @@ fn a_good_config_passes_the_dry_run() {
         "peak on the device",
     ] {
         assert!(finished.stdout.contains(piece), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = dir.path().join("world");
+    succeed(&["sample-world", "--seed", "1", "--users", "1", "--out", text(&world)]);
+    let pyramid = world.join("pyramids/u000");
+    for args in [&["show", text(&pyramid)][..], &["search", text(&pyramid), "tea"], &["show", text(&pyramid), "--json"]]
+    {
+        let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{args:?}");
     }
 }

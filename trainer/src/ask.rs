@@ -46,31 +46,31 @@ pub fn run(ask: &AskConfig) -> anyhow::Result<()> {
 
 fn print_turn(event: &TurnEvent) {
     if let Some(thinking) = event.parsed.thinking.as_deref().map(str::trim).filter(|t| !t.is_empty()) {
-        println!("… {thinking}");
+        crate::say!("… {thinking}");
     }
     for step in &event.turn.tool_steps {
-        println!("→ {}({})", step.tool, step.arguments);
+        crate::say!("→ {}({})", step.tool, step.arguments);
         for line in step.observation.lines() {
-            println!("    {line}");
+            crate::say!("    {line}");
         }
     }
 }
 
 fn print_answer(trajectory: &Trajectory) {
     match &trajectory.answer {
-        Some(answer) => println!("\nanswer: {answer}"),
+        Some(answer) => crate::say!("\nanswer: {answer}"),
         None => {
             let last = trajectory.turns.last().map_or("", |turn| turn.text.as_str());
-            println!("\nno readable answer; the last turn was: {last}");
+            crate::say!("\nno readable answer; the last turn was: {last}");
         }
     }
     if trajectory.stop != StopReason::Answered {
-        println!("stopped: {:?}", trajectory.stop);
+        crate::say!("stopped: {:?}", trajectory.stop);
     }
     let mut seen: Vec<&str> =
         trajectory.tool_steps().flat_map(|step| step.returned_ids.iter().map(String::as_str)).collect();
     seen.dedup();
     if !seen.is_empty() {
-        println!("read: {}", seen.join(", "));
+        crate::say!("read: {}", seen.join(", "));
     }
 }

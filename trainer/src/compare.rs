@@ -50,7 +50,7 @@ pub fn run(compare: &CompareConfig) -> anyhow::Result<()> {
     let after = answer(eval, &Policy::load(&after_model)?, &dataset, &questions)?;
     let interval = paired_interval(&before, &after, eval.num_attempts, eval.config.train.seed);
     let (old, new) = (evaluation_metrics(&before), evaluation_metrics(&after));
-    print!("{}", table(&old, &new, interval, questions.len()));
+    crate::say!("{}", table(&old, &new, interval, questions.len()).trim_end());
     if let Some(file) = &eval.out {
         let wall_s = compare.started_s.map(seconds_since);
         let result = json!({

@@ -25,7 +25,7 @@ pub fn run(config: &BuildConfig) -> anyhow::Result<()> {
     let model = language_model(config)?;
     let device = config.model.as_ref().map_or(Ok(Device::Cpu), |model| model.device.resolve())?;
     let builder = Builder::new(&config.settings, model.as_ref(), open_embedder(&config.embedder, device)?)?;
-    println!("{} users, read by {}", histories.len(), model.identity());
+    crate::say!("{} users, read by {}", histories.len(), model.identity());
     let progress = Bars::new();
     let outcomes = builder.build(&histories, &config.pyramids, &progress);
     progress.finish();
@@ -62,15 +62,24 @@ fn language_model(config: &BuildConfig) -> anyhow::Result<Box<dyn LanguageModel>
 }
 
 fn report(outcomes: &[UserOutcome], pyramids: &Path) -> anyhow::Result<()> {
-    println!(
+    crate::say!(
         "{:<20} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7} {:>8} {:>7}",
-        "user", "sessions", "messages", "stored", "skip", "update", "merge", "tracks", "profile", "failed"
+        "user",
+        "sessions",
+        "messages",
+        "stored",
+        "skip",
+        "update",
+        "merge",
+        "tracks",
+        "profile",
+        "failed"
     );
     let (mut ledger, mut errors) = (LedgerReport::default(), vec![]);
     for outcome in outcomes {
         match &outcome.result {
             Ok(done) => {
-                println!(
+                crate::say!(
                     "{:<20} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7} {:>8} {:>7}",
                     outcome.user,
                     done.num_sessions,
@@ -88,7 +97,7 @@ fn report(outcomes: &[UserOutcome], pyramids: &Path) -> anyhow::Result<()> {
             Err(error) => errors.push(format!("{}: {error}", outcome.user)),
         }
     }
-    println!("\nthis build's calls\n{ledger}\npyramids are in {}", pyramids.display());
+    crate::say!("\nthis build's calls\n{ledger}\npyramids are in {}", pyramids.display());
     if !errors.is_empty() {
         bail!("{} of {} users failed; the same command goes on:\n{}", errors.len(), outcomes.len(), errors.join("\n"));
     }
@@ -147,7 +156,7 @@ impl BuildProgress for Bars {
         if last.elapsed() >= PLAIN_INTERVAL {
             *last = Instant::now();
             let [(users, all_users), (sessions, all_sessions)] = pairs;
-            println!("users {users}/{all_users}, sessions {sessions}/{all_sessions}, {}", calls_text(counts));
+            crate::say!("users {users}/{all_users}, sessions {sessions}/{all_sessions}, {}", calls_text(counts));
         }
     }
 }

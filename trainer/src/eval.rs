@@ -23,7 +23,7 @@ pub fn run(eval: &EvalConfig, interrupt: &Interrupt) -> anyhow::Result<()> {
     if interrupt.is_requested() {
         return Err(Interrupted { step: 0 }.into());
     }
-    print!("{}", table(&trajectories));
+    crate::say!("{}", table(&trajectories).trim_end());
     if let Some(file) = &eval.trajectories {
         trajectory::write_jsonl(file, &trajectories)?;
     }

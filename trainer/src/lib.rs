@@ -1,5 +1,11 @@
 //! The napmem trainer: policy model, sampling engine, GRPO, optimizer, checkpoints and the command line.
 
+// `println!` would end a run whose output nobody reads any more.
+#![warn(clippy::print_stdout)]
+
+mod say;
+pub(crate) use say::say;
+
 pub mod ask;
 pub mod checkpoint;
 pub mod cli;

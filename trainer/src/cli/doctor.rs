@@ -30,18 +30,18 @@ pub fn run(_args: &DoctorArgs) -> anyhow::Result<()> {
     gpus(&mut missing);
     files(&mut missing);
     if missing.is_empty() {
-        println!("\nNothing is missing.");
+        crate::say!("\nNothing is missing.");
     } else {
-        println!("\nMissing:");
+        crate::say!("\nMissing:");
     }
     for Missing { what, remedy } in missing {
-        println!("  {what}\n      {remedy}");
+        crate::say!("  {what}\n      {remedy}");
     }
     Ok(())
 }
 
 fn row(name: &str, value: impl Display) {
-    println!("{name:<10} {value}");
+    crate::say!("{name:<10} {value}");
 }
 
 fn tool(name: &str) -> Option<String> {

@@ -97,7 +97,7 @@ pub fn run(args: &FetchArgs) -> anyhow::Result<()> {
         endpoint: std::env::var("HF_ENDPOINT").ok(),
     };
     let folder = fetch(&hub, &args.repo, &args.revision)?;
-    println!("{}", folder.display());
+    crate::say!("{}", folder.display());
     Ok(())
 }
 

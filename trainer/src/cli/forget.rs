@@ -45,10 +45,10 @@ pub fn run(args: &ForgetArgs) -> anyhow::Result<()> {
     let embedder = open_embedder(&embedder, Device::default().resolve()?)?;
     let report = forget(&args.dir, &selection, &embedder)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        crate::say!("{}", serde_json::to_string_pretty(&report)?);
         return Ok(());
     }
-    println!(
+    crate::say!(
         "{} messages removed; records: {} removed, {} changed; tracks: {} removed, {} retold; profile {}",
         report.num_messages,
         report.num_records_removed,
@@ -57,12 +57,13 @@ pub fn run(args: &ForgetArgs) -> anyhow::Result<()> {
         report.num_tracks_rebuilt,
         if report.is_profile_changed { "changed" } else { "as it was" }
     );
-    println!(
+    crate::say!(
         "searched {} files and both indexes for {} texts: none is left",
-        report.num_files_searched, report.num_texts_gone
+        report.num_files_searched,
+        report.num_texts_gone
     );
     if !report.said_elsewhere.is_empty() {
-        println!("also said in messages that stay, so still to be found: {}", report.said_elsewhere.join(", "));
+        crate::say!("also said in messages that stay, so still to be found: {}", report.said_elsewhere.join(", "));
     }
     Ok(())
 }

@@ -85,6 +85,6 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn tell(report: &dyn Display, out: &Path) {
-    print!("{report}");
-    println!("written to {}", out.display());
+    crate::say!("{}", report.to_string().trim_end());
+    crate::say!("written to {}", out.display());
 }

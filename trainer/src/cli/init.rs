@@ -44,6 +44,6 @@ pub fn run(args: &InitArgs) -> anyhow::Result<()> {
     }
     init_model(&args.out, args.dtype.kind(), i64::from(args.seed), args.mimetic)
         .with_context(|| format!("random weights in {}", args.out.display()))?;
-    println!("{}", args.out.display());
+    crate::say!("{}", args.out.display());
     Ok(())
 }

@@ -79,7 +79,7 @@ pub fn run(args: &MechanicalArgs) -> anyhow::Result<()> {
     write_jsonl(&args.out, &trajectories)?;
     let score = trajectories.iter().map(|t| t.reward.score).sum::<f64>() / trajectories.len().max(1) as f64;
     let (file, num) = (args.out.display(), trajectories.len());
-    println!("{file}: {num} of {num_all} trajectories, mean score {score:.3}");
+    crate::say!("{file}: {num} of {num_all} trajectories, mean score {score:.3}");
     Ok(())
 }
 

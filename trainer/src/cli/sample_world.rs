@@ -23,6 +23,6 @@ pub fn run(args: &SampleWorldArgs) -> anyhow::Result<()> {
     let users = world::generate(args.seed, args.users as usize);
     world::write(&args.out, &users)?;
     let num_questions: usize = users.iter().map(|user| user.questions.len()).sum();
-    println!("{}: {} users, {num_questions} questions", args.out.display(), users.len());
+    crate::say!("{}: {} users, {num_questions} questions", args.out.display(), users.len());
     Ok(())
 }

@@ -73,18 +73,18 @@ fn describe<'a>(pyramid: &'a Pyramid, level: Level, hit: &'a SearchHit) -> Hit<'
 fn print(hits: &[Hit], level: Level, json: bool) -> serde_json::Result<()> {
     if json {
         for hit in hits {
-            println!("{}", serde_json::to_string(hit)?);
+            crate::say!("{}", serde_json::to_string(hit)?);
         }
         return Ok(());
     }
-    println!("{}", if level == Level::Records { "records" } else { "conversations" });
+    crate::say!("{}", if level == Level::Records { "records" } else { "conversations" });
     let rank = |rank: Option<usize>| rank.map_or("-".to_owned(), |rank| rank.to_string());
     for hit in hits {
         let ranks = format!("keyword {:>2}, vector {:>2}", rank(hit.lexical_rank), rank(hit.dense_rank));
-        println!("  {:.4} ({ranks})  {}  {}  {}", hit.score, hit.id, hit.time, hit.text);
+        crate::say!("  {:.4} ({ranks})  {}  {}  {}", hit.score, hit.id, hit.time, hit.text);
     }
     if hits.is_empty() {
-        println!("  nothing found");
+        crate::say!("  nothing found");
     }
     Ok(())
 }

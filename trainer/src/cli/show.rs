@@ -23,11 +23,11 @@ pub fn run(args: &ShowArgs) -> anyhow::Result<()> {
     let pyramid = open(&args.dir, &embedder())?;
     if let Some(file) = &args.html {
         fs_err::write(file, render_page(&pyramid))?;
-        println!("{}", file.display());
+        crate::say!("{}", file.display());
     } else if args.json {
-        println!("{}", serde_json::to_string_pretty(&PyramidSummary::of(&pyramid))?);
+        crate::say!("{}", serde_json::to_string_pretty(&PyramidSummary::of(&pyramid))?);
     } else {
-        println!("{}", render_summary(&pyramid).trim_end());
+        crate::say!("{}", render_summary(&pyramid).trim_end());
     }
     Ok(())
 }

@@ -52,11 +52,11 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
 }
 
 fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
-    println!("{}: keys, ranges and files are right", config.file.display());
+    crate::say!("{}: keys, ranges and files are right", config.file.display());
     run_folder(config, resume)?;
     let device = config.model.device.resolve()?;
     let rollout = &config.rollout;
-    println!(
+    crate::say!(
         "a step: {} questions × {} attempts = {} trajectories of at most {} tokens, {} update(s)",
         rollout.questions_per_step,
         rollout.group_size,
@@ -66,7 +66,7 @@ fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
     );
     let [train, validation, test] = Dataset::count(&config.data)?;
     let num_steps = config.num_steps(train)?;
-    println!(
+    crate::say!(
         "questions: {train} to train on, {validation} to validate on, {test} to test on; {num_steps} steps in all"
     );
     memory(config, device)
@@ -77,7 +77,7 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
     if !RunFolder::is_used(run_dir)? {
         let free =
             machine::free_disk(run_dir).map_or(String::new(), |free| format!(", {:.1} GiB free", gibibytes(free)));
-        println!("{}: a new run{free}", run_dir.display());
+        crate::say!("{}: a new run{free}", run_dir.display());
         return Ok(());
     }
     if !resume {
@@ -86,11 +86,11 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
     refuse_other_settings(&run_dir.join("config.toml"), &config.to_toml())?;
     let found = latest_complete(run_dir)?;
     for skipped in &found.skipped {
-        println!("passed over: {skipped}");
+        crate::say!("passed over: {skipped}");
     }
     match found.checkpoint {
-        Some(checkpoint) => println!("{}: goes on after step {}", run_dir.display(), checkpoint.meta().step),
-        None => println!("{}: no whole checkpoint yet, starts again", run_dir.display()),
+        Some(checkpoint) => crate::say!("{}: goes on after step {}", run_dir.display(), checkpoint.meta().step),
+        None => crate::say!("{}: no whole checkpoint yet, starts again", run_dir.display()),
     }
     Ok(())
 }
@@ -98,16 +98,16 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
 fn memory(config: &TrainConfig, device: tch::Device) -> anyhow::Result<()> {
     let shape = ModelShape::read(&config.model.path)?;
     let estimate = estimate(&shape, config);
-    println!("memory of {:.3} billion parameters on {device:?}, estimated:", shape.num_parameters as f64 / 1e9);
-    print!("{estimate}");
+    crate::say!("memory of {:.3} billion parameters on {device:?}, estimated:", shape.num_parameters as f64 / 1e9);
+    crate::say!("{}", estimate.to_string().trim_end());
     let (needed, there) = match device {
         tch::Device::Cuda(index) => (estimate.device_peak, machine::gpus().get(index).map(|gpu| gpu.memory)),
         _ => (estimate.device_peak + estimate.host, machine::host_memory().map(|memory| memory.available)),
     };
     let Some(there) = there else { return Ok(()) };
-    println!("  {:<20} {:>9.3} GiB", "available", gibibytes(there));
+    crate::say!("  {:<20} {:>9.3} GiB", "available", gibibytes(there));
     if needed > there {
-        println!("This does not fit. {}", advice(config));
+        crate::say!("This does not fit. {}", advice(config));
     }
     Ok(())
 }

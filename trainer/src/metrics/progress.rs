@@ -38,8 +38,8 @@ impl Progress {
     pub fn line(&self, text: &str) {
         match &self.bars {
             Some(bars) if bars.is_hidden() => {}
-            Some(bars) => bars.suspend(|| println!("{text}")),
-            None => println!("{text}"),
+            Some(bars) => bars.suspend(|| crate::say!("{text}")),
+            None => crate::say!("{text}"),
         }
     }
 
@@ -91,7 +91,7 @@ impl Phase {
     pub fn finish(self) {
         self.bar.finish_and_clear();
         if self.is_plain {
-            println!("{}", self.status());
+            crate::say!("{}", self.status());
         }
     }
 
@@ -107,7 +107,7 @@ impl Phase {
         };
         if last.elapsed() >= PLAIN_INTERVAL {
             *last = Instant::now();
-            println!("{}, about {} left", self.status(), HumanDuration(self.remaining()));
+            crate::say!("{}, about {} left", self.status(), HumanDuration(self.remaining()));
         }
     }
 
