@@ -23,6 +23,12 @@ const press = (...keys) => keys.reduce((done, key) => done.then(() => page.keybo
 const selected = () => page.locator("[role=tab][aria-selected=true]").innerText();
 const shown = () => page.locator("#panel article").count();
 const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.dataset.level);
+// A link moves the focus only after the browser's own `hashchange` event, which comes later than the key press returns.
+const follow = async (...keys) => {
+  const left = page.url();
+  await press(...keys);
+  await page.waitForFunction((left) => location.href !== left && document.activeElement?.id === decodeURIComponent(location.hash.slice(1)), left);
+};
 
 // Tab leads from the search box to the levels, arrows from level to level and round.
 await press("Tab");
@@ -49,12 +55,12 @@ assert.equal(await shown(), Math.min(200, expected));
 assert.ok((await page.locator("#panel mark").count()) >= expected);
 
 // Enter on a record's source leads to the message, which takes the focus; its link leads back.
-await press("Tab", "Enter");
+await follow("Tab", "Enter");
 const source = records.filter(holds)[0].sources[0];
 assert.equal(await focused(), source);
 assert.match(await selected(), /^1 Conversations/);
 assert.equal(await shown(), messages.length);
-await press("Tab", "Enter");
+await follow("Tab", "Enter");
 const back = await focused();
 assert.ok(records.some((record) => record.id === back && record.sources.includes(source)), `${back} cites ${source}`);
 
