@@ -6,7 +6,7 @@ use std::path::PathBuf;
 fn main() {
     // Set by torch-sys for its direct dependents only, which is why this crate passes it on.
     let lib = PathBuf::from(env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys states where libtorch lies"));
-    println!("cargo::rerun-if-changed=src/cpp/shim.cpp");
+    println!("cargo::rerun-if-changed=src/cpp");
     println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
     let root = match env::var_os("LIBTORCH_INCLUDE") {
         Some(folder) => PathBuf::from(folder),
@@ -18,8 +18,10 @@ fn main() {
         .warnings(false)
         .include(root.join("include"))
         .include(root.join("include/torch/csrc/api/include"))
+        .include("src/cpp/gloo_stubs")
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
-        .file("src/cpp/shim.cpp")
+        .define("USE_C10D_GLOO", None)
+        .files(["src/cpp/shim.cpp", "src/cpp/c10d.cpp"])
         .compile("napmem_native");
     println!("cargo::metadata=libtorch_lib={}", lib.display());
     println!("cargo::metadata=has_cuda={}", lib.join("libtorch_cuda.so").exists());

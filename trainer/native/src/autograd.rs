@@ -31,6 +31,15 @@ pub fn backward(outputs: &[Tensor], grad_outputs: &[Tensor]) -> Result<(), Nativ
     ffi::checked(unsafe { ffi::napmem_backward(output_pointers.as_ptr(), grad_pointers.as_ptr(), outputs.len()) })
 }
 
+/// Drops the gradient of a leaf with its memory; [`Tensor::zero_grad`] would keep it allocated.
+///
+/// # Errors
+/// Whatever libtorch refuses.
+pub fn clear_grad(leaf: &Tensor) -> Result<(), NativeError> {
+    // SAFETY: a live tensor, whose gradient handle alone is changed.
+    ffi::checked(unsafe { ffi::napmem_clear_grad(leaf.as_ptr().cast()) })
+}
+
 fn pointers(tensors: &[Tensor]) -> Vec<*const c_void> {
     tensors.iter().map(|tensor| tensor.as_ptr().cast()).collect()
 }
@@ -60,6 +69,10 @@ mod tests {
             backward(&[&x * &x], &[Tensor::from_slice(&[1.0])]).unwrap();
         }
         assert_eq!(f64::try_from(x.grad()).unwrap(), 12.0);
+        clear_grad(&x).unwrap();
+        assert!(!x.grad().defined());
+        backward(&[&x * &x], &[Tensor::from_slice(&[1.0])]).unwrap();
+        assert_eq!(f64::try_from(x.grad()).unwrap(), 6.0);
     }
 
     #[test]

@@ -13,6 +13,47 @@ unsafe extern "C" {
         grad_outputs: *const *const c_void,
         count: usize,
     ) -> *mut c_char;
+    pub(crate) fn napmem_clear_grad(leaf: *const c_void) -> *mut c_char;
+    pub(crate) fn napmem_store_new(
+        host: *const c_char,
+        port: c_int,
+        is_server: c_int,
+        size: c_int,
+        timeout_ms: i64,
+        store: *mut *mut c_void,
+    ) -> *mut c_char;
+    pub(crate) fn napmem_store_free(store: *mut c_void);
+    pub(crate) fn napmem_group_new(
+        store: *const c_void,
+        host: *const c_char,
+        device: c_int,
+        rank: c_int,
+        size: c_int,
+        timeout_ms: i64,
+        group: *mut *mut c_void,
+    ) -> *mut c_char;
+    pub(crate) fn napmem_group_free(group: *mut c_void);
+    pub(crate) fn napmem_group_abort(group: *mut c_void);
+    pub(crate) fn napmem_broadcast(
+        group: *mut c_void,
+        tensor: *const c_void,
+        root: c_int,
+        pending: *mut *mut c_void,
+    ) -> *mut c_char;
+    pub(crate) fn napmem_all_gather(
+        group: *mut c_void,
+        output: *const c_void,
+        input: *const c_void,
+        pending: *mut *mut c_void,
+    ) -> *mut c_char;
+    pub(crate) fn napmem_reduce_scatter(
+        group: *mut c_void,
+        output: *const c_void,
+        input: *const c_void,
+        pending: *mut *mut c_void,
+    ) -> *mut c_char;
+    pub(crate) fn napmem_pending_wait(pending: *mut c_void) -> *mut c_char;
+    pub(crate) fn napmem_pending_free(pending: *mut c_void);
     pub(crate) fn napmem_cuda_memory(device: c_int, statistics: *mut i64) -> *mut c_char;
     pub(crate) fn napmem_cuda_reset_peak(device: c_int) -> *mut c_char;
     pub(crate) fn napmem_cuda_empty_cache() -> *mut c_char;

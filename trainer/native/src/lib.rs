@@ -10,11 +10,13 @@
 #![allow(unsafe_code)]
 
 mod autograd;
+mod c10d;
 mod cuda;
 mod ffi;
 mod memory;
 
-pub use autograd::backward;
+pub use autograd::{backward, clear_grad};
+pub use c10d::{Pending, ProcessGroup, Rendezvous};
 pub use cuda::{CudaMemory, cuda_memory, empty_cuda_cache, reset_cuda_peak};
 pub use memory::{keep_freed_memory, peak_resident_bytes, reset_peak_resident, resident_bytes};
 

@@ -7,33 +7,11 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <exception>
+#include "guard.h"
 
 namespace {
 
-// Only strdup allocates here, so that a message can also be made when memory is short; it never returns nullptr.
-char* message_of(const char* text) {
-  char* copy = strdup(text);
-  if (copy == nullptr) std::abort();
-  return copy;
-}
-
-template <typename Body>
-char* guarded(Body body) noexcept {
-  try {
-    body();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    // Without the C++ backtrace, which tells a user nothing.
-    return message_of(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return message_of(error.what());
-  } catch (...) {
-    return message_of("an exception of unknown type");
-  }
-}
+using napmem::guarded;
 
 torch::autograd::variable_list tensors_of(const void* const* pointers, size_t count) {
   torch::autograd::variable_list tensors;
@@ -61,6 +39,11 @@ char* napmem_backward(const void* const* outputs, const void* const* grad_output
   return guarded([&] {
     torch::autograd::backward(tensors_of(outputs, count), tensors_of(grad_outputs, count));
   });
+}
+
+// Drops the gradient of a leaf, memory included.
+char* napmem_clear_grad(const void* leaf) {
+  return guarded([&] { static_cast<const at::Tensor*>(leaf)->mutable_grad().reset(); });
 }
 
 // statistics: bytes allocated now, at the peak; bytes reserved from the device now, at the peak.
