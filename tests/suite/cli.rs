@@ -4,8 +4,9 @@ use crate::scene::{
     borrowed, command, copy_folder, edit_json, napmem, reference, run_settings, scene, scratch, succeed, text,
     train_args,
 };
+use crate::support::tensors_of;
 use napmem::checkpoint::RunFolder;
-use napmem::model::{read_tensors, write_tensors};
+use napmem::model::write_tensors;
 use napmem_rollout::world;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -130,8 +131,7 @@ fn harmed(name: &str, harm: impl FnOnce(&Path)) -> (PathBuf, Vec<String>) {
 
 fn edit_tensors(model: &Path, edit: impl FnOnce(&mut Vec<(String, Tensor)>)) {
     let file = model.join("model.safetensors");
-    let mut tensors: Vec<(String, Tensor)> =
-        read_tensors(&file).unwrap().into_iter().map(|(name, tensor)| (name, tensor.copy())).collect();
+    let mut tensors = tensors_of(&file);
     edit(&mut tensors);
     write_tensors(&tensors, &file).unwrap();
 }

@@ -1,11 +1,11 @@
 //! The BERT encoder and its embedder on a random model: transformers' numbers, strict loading, refusals.
 
 use crate::scene::copy_folder;
-use crate::support::{Expected, difference, fixture, texts};
+use crate::support::{Expected, difference, fixture, tensors_of, texts};
 use napmem::config::{Embedder, EmbedderConfig};
 use napmem::data::open_embedder;
 use napmem::engine::BertEmbedder;
-use napmem::model::{BertEncoder, PackedLayout, read_tensors, write_tensors};
+use napmem::model::{BertEncoder, PackedLayout, write_tensors};
 use napmem_rollout::generate::{Embed, TextRole};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -125,7 +125,7 @@ fn tensors_that_do_not_fit_are_refused() {
     for (name, shape, expected) in cases {
         let dir = copy();
         let file = dir.path().join("model.safetensors");
-        let mut tensors = read_tensors(&file).unwrap();
+        let mut tensors = tensors_of(&file);
         assert!(tensors.iter().any(|(name, _)| name.starts_with("pooler.")), "the pooler is passed over");
         tensors.retain(|(found, _)| found != name);
         tensors.extend(shape.map(|shape| (name.to_owned(), Tensor::ones(&shape, (Kind::Float, Device::Cpu)))));

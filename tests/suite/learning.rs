@@ -60,7 +60,7 @@ fn gradients(decoder: &Decoder, micro_batch_tokens: usize, passes: &PassOptions)
             let reference = reference.narrow(0, start as i64, part.num_scored() as i64);
             grpo_loss(logprobs, part, Some(&reference), &OPTIONS)
         };
-        report.merge(&accumulate(decoder, micro, passes, &loss).unwrap());
+        report.merge(&accumulate(decoder, micro, passes, &loss, &mut |_| Ok(())).unwrap());
     }
     let taken = decoder.parameters.iter().map(|p| {
         let gradient = p.tensor.grad().copy();
@@ -124,7 +124,7 @@ fn masked_tokens_have_exactly_zero_gradient() {
     let silent = [TrainSequence { advantage: 0.0, ..train[0] }];
     let batch = pack(&silent, GlobalCounts::of(&silent), &options).unwrap();
     let loss = |logprobs: &Tensor, part: &MicroBatch, _: usize| grpo_loss(logprobs, part, None, &no_penalty);
-    accumulate(&decoder, &batch.micro_batches[0], &passes, &loss).unwrap();
+    accumulate(&decoder, &batch.micro_batches[0], &passes, &loss, &mut |_| Ok(())).unwrap();
     for parameter in &decoder.parameters {
         assert_eq!(parameter.tensor.grad().abs().max().double_value(&[]), 0.0, "{}", parameter.name);
     }

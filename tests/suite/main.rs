@@ -4,6 +4,7 @@
 mod cli;
 mod construct;
 mod determinism;
+mod distributed;
 mod embed;
 mod embed_bert;
 mod embed_minilm;

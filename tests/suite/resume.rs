@@ -6,9 +6,11 @@ use crate::scene::{
     text, train, train_args, uninterrupted,
 };
 use napmem::config::{SftConfig, TrainConfig};
+use napmem::distributed::World;
 use napmem::interrupt::{Interrupt, Interrupted};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,10 +24,10 @@ fn steps_between_interrupts_are_those_of_one_go() {
     let requested = Interrupt::default();
     requested.request();
     for step in 1..=2 {
-        let error = napmem::train::run(&config, step > 1, &requested).unwrap_err();
+        let error = napmem::train::run(&config, Rc::new(World::single()), step > 1, &requested).unwrap_err();
         assert_eq!(error.downcast_ref::<Interrupted>().map(|i| i.step), Some(step), "{error:#}");
     }
-    napmem::train::run(&config, true, &Interrupt::default()).unwrap();
+    napmem::train::run(&config, Rc::new(World::single()), true, &Interrupt::default()).unwrap();
     assert_same(reference(), &run, 4);
 }
 

@@ -1,7 +1,8 @@
 //! Fixtures: where they lie and what is in them.
 
+use napmem::model::WeightFiles;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tch::Tensor;
 
 /// A file or folder of `tests/fixtures`.
@@ -32,6 +33,12 @@ impl Expected {
     pub fn lengths(&self) -> Vec<i64> {
         Vec::try_from(self.get("lengths")).expect("i64 lengths")
     }
+}
+
+/// All tensors of a safetensors file.
+pub fn tensors_of(file: &Path) -> Vec<(String, Tensor)> {
+    let files = WeightFiles::map(file, vec![file.to_owned()]).unwrap();
+    files.names().map(|name| (name.to_owned(), files.tensor(name).unwrap())).collect()
 }
 
 /// A fixture's `texts.json`.

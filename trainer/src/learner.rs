@@ -1,26 +1,33 @@
 //! One update of the policy from a batch of scored trajectories.
 
-use crate::config::{GrpoSection, OptimSection, ReferencePlace, TrainConfig, UpdateSection};
+use crate::config::{DistributedSection, GrpoSection, OptimSection, ReferencePlace, TrainConfig, UpdateSection};
+use crate::distributed::{ShardedOptimizer, Stage, World, balance};
 use crate::grpo::{
     AdvantageOptions, Advantages, GlobalCounts, GroupedReward, LossOptions, MicroBatch, PackOptions, TrainSequence,
     advantages, grpo_loss, pack,
 };
 use crate::metrics::Metrics;
 use crate::model::Decoder;
-use crate::optim::{AdamW, AdamWOptions, LearningRate, StepReport};
+use crate::optim::{AdamWOptions, LearningRate, StepReport};
 use crate::passes::{PassOptions, PassReport, accumulate, score};
 use crate::policy::{Policy, load_decoder};
 use napmem_rollout::trajectory::Trajectory;
 use std::path::PathBuf;
+use std::rc::Rc;
 use tch::{Device, Tensor};
 
-/// An AdamW over all parameters of a decoder, which become leaves that collect gradients.
-pub fn optimizer_of(decoder: &Decoder, options: AdamWOptions) -> anyhow::Result<AdamW> {
+/// An AdamW over all parameters of a decoder, which become leaves that collect gradients; its state is shared among the ranks.
+pub fn optimizer_of(
+    world: &Rc<World>,
+    decoder: &Decoder,
+    options: AdamWOptions,
+    distributed: &DistributedSection,
+) -> anyhow::Result<ShardedOptimizer> {
     let params = decoder.parameters.iter().map(|parameter| {
         let leaf = parameter.tensor.set_requires_grad(true);
         (parameter.name.clone(), leaf)
     });
-    Ok(AdamW::new(params.collect(), options)?)
+    Ok(ShardedOptimizer::new(Rc::clone(world), params.collect(), options, distributed.bucket_len())?)
 }
 
 /// The optimizer's options as configured.
@@ -61,7 +68,8 @@ enum Reference {
 /// What turns trajectories into updates.
 #[derive(Debug)]
 pub struct Learner {
-    optimizer: AdamW,
+    world: Rc<World>,
+    optimizer: ShardedOptimizer,
     rate: LearningRate,
     reference: Reference,
     grpo: GrpoSection,
@@ -72,7 +80,7 @@ pub struct Learner {
 
 impl Learner {
     /// A learner for `policy`, whose weights may be ahead of the reference: that is always `model.path`.
-    pub fn new(config: &TrainConfig, policy: &Policy, total_steps: u64) -> anyhow::Result<Self> {
+    pub fn new(config: &TrainConfig, world: &Rc<World>, policy: &Policy, total_steps: u64) -> anyhow::Result<Self> {
         let grpo = config.grpo.clone();
         let (dir, kind) = (&config.model.path, policy.decoder.kind());
         let loaded = |device| load_decoder(dir, &policy.chat, kind, device).map(|d| Reference::Loaded(Box::new(d)));
@@ -82,8 +90,10 @@ impl Learner {
             ReferencePlace::Cpu => loaded(Device::Cpu)?,
             ReferencePlace::Reload => Reference::Reload(dir.clone()),
         };
+        let options = adamw_options(&config.optim, config.train.seed);
         Ok(Self {
-            optimizer: optimizer_of(&policy.decoder, adamw_options(&config.optim, config.train.seed))?,
+            world: Rc::clone(world),
+            optimizer: optimizer_of(world, &policy.decoder, options, &config.distributed)?,
             rate: learning_rate(&config.optim, total_steps * grpo.updates_per_batch as u64),
             reference,
             pack: PackOptions {
@@ -98,11 +108,12 @@ impl Learner {
     }
 
     /// The optimizer, for saving and loading its state.
-    pub fn optimizer(&mut self) -> &mut AdamW {
+    pub fn optimizer(&mut self) -> &mut ShardedOptimizer {
         &mut self.optimizer
     }
 
-    /// Updates the policy `updates_per_batch` times, each time from an equal share of the groups.
+    /// Updates the policy `updates_per_batch` times, each time from an equal share of the groups. All ranks give the same
+    /// trajectories; each computes with its part of them.
     pub fn update(
         &mut self,
         policy: &mut Policy,
@@ -119,7 +130,9 @@ impl Learner {
         let shares = self.shares(trajectories, &found);
         let mut batches = Vec::new();
         for share in &shares {
-            batches.push((pack(share, GlobalCounts::of(share), &self.pack)?, GlobalCounts::of(share)));
+            let sequences: Vec<TrainSequence> = share.iter().map(|(_, sequence)| *sequence).collect();
+            let counts = GlobalCounts::of(&sequences);
+            batches.push((pack(&self.own_part(share), counts, &self.pack)?, counts));
         }
         if self.grpo.updates_per_batch > 1 {
             // Weights move between the updates of a batch, so the ratio needs the log-probabilities before the first.
@@ -136,7 +149,7 @@ impl Learner {
         let start = std::time::Instant::now();
         let mut totals = UpdateTotals::default();
         for ((batch, counts), references) in batches.iter().zip(&references) {
-            if !batch.micro_batches.is_empty() {
+            if counts.num_tokens > 0 {
                 self.update_once(policy, &batch.micro_batches, references, *counts, &mut totals)?;
             }
         }
@@ -145,15 +158,35 @@ impl Learner {
         Ok(())
     }
 
-    /// The trajectories to learn from, cut into `updates_per_batch` runs of whole groups.
-    fn shares<'a>(&self, trajectories: &'a [Trajectory], found: &Advantages) -> Vec<Vec<TrainSequence<'a>>> {
+    /// The trajectories to learn from with their groups, cut into `updates_per_batch` runs of whole groups.
+    fn shares<'a>(&self, trajectories: &'a [Trajectory], found: &Advantages) -> Vec<Vec<(u64, TrainSequence<'a>)>> {
         let per_share = trajectories.len() / self.grpo.updates_per_batch;
         let mut shares = vec![Vec::new(); self.grpo.updates_per_batch];
         for (i, advantage) in found.kept() {
             let share = (i / per_share).min(shares.len() - 1);
-            shares[share].push(TrainSequence::of(&trajectories[i], advantage));
+            shares[share].push((trajectories[i].group_id, TrainSequence::of(&trajectories[i], advantage)));
         }
         shares
+    }
+
+    /// This rank's part of an update: whole groups, or single sequences where there are fewer groups than ranks; as many tokens as
+    /// the others have, as near as that comes.
+    fn own_part<'a>(&self, share: &[(u64, TrainSequence<'a>)]) -> Vec<TrainSequence<'a>> {
+        let mut units: Vec<(u64, u64)> = Vec::new();
+        let num_groups = share.chunk_by(|a, b| a.0 == b.0).count();
+        let unit_of = |i: usize| if num_groups >= self.world.size() { share[i].0 } else { i as u64 };
+        for (i, (_, sequence)) in share.iter().enumerate() {
+            let num_tokens = sequence.token_ids.len() as u64;
+            match units.last_mut() {
+                Some((unit, sum)) if *unit == unit_of(i) => *sum += num_tokens,
+                _ => units.push((unit_of(i), num_tokens)),
+            }
+        }
+        let weights: Vec<u64> = units.iter().map(|(_, sum)| *sum).collect();
+        let ranks = balance(&weights, self.world.size());
+        let own: Vec<u64> = units.iter().zip(ranks).filter(|(_, r)| *r == self.world.rank()).map(|(u, _)| u.0).collect();
+        let parts = share.iter().enumerate().filter(|(i, _)| own.contains(&unit_of(*i)));
+        parts.map(|(_, (_, sequence))| *sequence).collect()
     }
 
     /// Reference log-probabilities of every micro-batch, `None` without a reference.
@@ -198,20 +231,32 @@ impl Learner {
             kl_coefficient: self.grpo.kl_coefficient,
             kl_estimator: self.grpo.kl_estimator,
         };
-        self.optimizer.zero_grad();
-        let mut report = PassReport::default();
-        for (micro, reference) in micro_batches.iter().zip(references) {
+        let sent_before = self.world.num_sent_bytes();
+        let rank = self.world.rank();
+        let mut own = PassReport::default();
+        for (index, (micro, reference)) in micro_batches.iter().zip(references).enumerate() {
+            let is_last = index + 1 == micro_batches.len();
+            let optimizer = &mut self.optimizer;
+            let mut layer_done = |layer| {
+                crate::fault::point("backward", rank)?;
+                // Only then do its gradients hold the whole update's part of this rank.
+                if is_last { Ok(optimizer.reduce(Stage::Layer(layer))?) } else { Ok(()) }
+            };
             let micro = micro.to_device(policy.decoder.device());
             let loss = |logprobs: &Tensor, part: &MicroBatch, start: usize| {
                 let reference = reference.as_ref().map(|r| r.narrow(0, start as i64, part.num_scored() as i64));
                 grpo_loss(logprobs, part, reference.as_ref(), &options)
             };
-            report.merge(&accumulate(&policy.decoder, &micro, &self.passes, &loss)?);
+            own.merge(&accumulate(&policy.decoder, &micro, &self.passes, &loss, &mut layer_done)?);
         }
+        own.sums.loss = crate::fault::value("loss", rank, own.sums.loss);
+        let mut report = PassReport::default();
+        self.world.gather("sums of the loss", own)?.iter().for_each(|part| report.merge(part));
         let rate = self.rate.at(self.optimizer.num_steps());
         let step = take_step(&mut self.optimizer, report.sums.loss, rate)?;
         policy.version += 1;
         totals.add(&report, counts, &step, rate);
+        totals.num_sent_bytes += self.world.num_sent_bytes() - sent_before;
         Ok(())
     }
 }
@@ -223,14 +268,10 @@ pub fn pass_options(update: &UpdateSection, temperature: f64) -> PassOptions {
     PassOptions { temperature, head_chunk_tokens: update.head_chunk_tokens, recompute: update.recompute }
 }
 
-/// Steps the optimizer, or skips where the loss is not a number; says so on stderr.
-pub fn take_step(optimizer: &mut AdamW, loss: f64, rate: f64) -> anyhow::Result<StepReport> {
-    let report = if loss.is_finite() {
-        let gradients = optimizer.gradients();
-        optimizer.step(&gradients, rate)?
-    } else {
-        optimizer.skip_step(loss)?
-    };
+/// Steps the optimizer, or skips where the loss is not a number, says so on stderr, and drops the gradients.
+pub fn take_step(optimizer: &mut ShardedOptimizer, loss: f64, rate: f64) -> anyhow::Result<StepReport> {
+    let report = optimizer.step(loss, rate)?;
+    optimizer.clear_gradients()?;
     if let Some(reason) = &report.skipped {
         eprintln!("napmem: update skipped: {reason}");
     }
@@ -243,6 +284,7 @@ struct UpdateTotals {
     num_updates: f64,
     sums: Metrics,
     num_skipped: f64,
+    num_sent_bytes: u64,
 }
 
 impl UpdateTotals {
@@ -252,7 +294,7 @@ impl UpdateTotals {
         one.push(("actor/grad_norm".to_owned(), step.grad_norm));
         one.push(("actor/grad_clipped".to_owned(), f64::from(u8::from(step.clipped))));
         one.push(("actor/lr".to_owned(), rate));
-        one.push(("optim/changed_weight_fraction".to_owned(), step.changed_weight_fraction));
+        one.push(("optim/changed_weight_fraction".to_owned(), step.changed_weight_fraction()));
         for (name, value) in one {
             let sum = self.sums.get(&name).unwrap_or(0.0) + value;
             self.sums.set(name, sum);
@@ -264,5 +306,8 @@ impl UpdateTotals {
     fn log(&self, metrics: &mut Metrics) {
         metrics.extend("", self.sums.iter().map(|(name, sum)| (name, sum / self.num_updates)));
         metrics.set("optim/num_skipped_updates", self.num_skipped);
+        if self.num_sent_bytes > 0 {
+            metrics.set("distributed/sent_bytes_per_update", self.num_sent_bytes as f64 / self.num_updates);
+        }
     }
 }

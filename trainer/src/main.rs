@@ -1,7 +1,7 @@
 //! The `napmem` command.
 
 use clap::Parser;
-use napmem::cli::{Cli, error_text, exit_code, run};
+use napmem::cli::{Cli, exit_code, run, tell};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("napmem: {}", error_text(&error));
+            tell(&error);
             ExitCode::from(exit_code(&error))
         }
     }

@@ -8,7 +8,8 @@
 
 use crate::grpo::{LossOutput, LossSums, MicroBatch};
 use crate::model::{Decoder, PackedLayout, Rotation, score_chunk};
-use napmem_native::{NativeError, backward};
+use napmem_native::backward;
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 /// How passes are cut.
@@ -23,7 +24,7 @@ pub struct PassOptions {
 }
 
 /// What a backward pass found.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PassReport {
     /// The loss and its parts.
     pub sums: LossSums,
@@ -57,13 +58,15 @@ pub fn score(decoder: &Decoder, batch: &MicroBatch, options: &PassOptions) -> Te
 /// Adds the gradients of the micro-batch's loss to the parameters' `.grad`.
 ///
 /// `loss` gets the log-probabilities of a chunk of scored tokens and the micro-batch cut to that chunk, with the first token's
-/// place in the micro-batch.
+/// place in the micro-batch. `layer_done` gets the index of each layer as soon as its gradients hold this micro-batch's part; without
+/// `recompute` nobody is told.
 pub fn accumulate(
     decoder: &Decoder,
     batch: &MicroBatch,
     options: &PassOptions,
     loss: &dyn Fn(&Tensor, &MicroBatch, usize) -> LossOutput,
-) -> Result<PassReport, NativeError> {
+    layer_done: &mut dyn FnMut(usize) -> anyhow::Result<()>,
+) -> anyhow::Result<PassReport> {
     let layout = PackedLayout::new(&batch.lengths, decoder.device());
     if !options.recompute {
         let x = decoder.forward(&batch.token_ids, &layout, None, None);
@@ -77,11 +80,12 @@ pub fn accumulate(
     let scored = last.index_select(0, &batch.score_positions);
     let (report, dscored) = head_backward(decoder, &scored, batch, options, loss);
     let mut dx = last.zeros_like().index_copy(0, &batch.score_positions, &dscored);
-    for (layer, input) in decoder.layers().iter().zip(inputs).rev() {
+    for (index, (layer, input)) in decoder.layers().iter().zip(inputs).enumerate().rev() {
         let input = input.detach().set_requires_grad(true);
         let output = decoder.run_layer(layer, &input, &layout, &rotation);
         backward(&[output], &[dx])?;
         dx = input.grad();
+        layer_done(index)?;
     }
     backward(&[decoder.embed(&batch.token_ids)], &[dx])?;
     Ok(report)

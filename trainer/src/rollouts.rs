@@ -2,6 +2,7 @@
 
 use crate::config::TrainConfig;
 use crate::data::Dataset;
+use crate::distributed::World;
 use crate::grpo::evidence_means;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
@@ -37,25 +38,36 @@ pub fn run_jobs(
     Ok(runner.run(&mut policy.engine(), jobs, sampling)?)
 }
 
-/// Asks every question `num_attempts` times; `progress` gets the number of questions and tokens done at a time.
+/// Asks every question `num_attempts` times; `progress` gets the number of questions and tokens that this rank has done at a time.
 ///
-/// Seeds depend on `seed` and each question's place alone, so that two policies answer under the same random streams.
+/// Seeds depend on `seed` and each question's place alone, so that two policies answer under the same random streams, on any number
+/// of ranks.
 pub fn evaluate(
     config: &TrainConfig,
+    world: &World,
     policy: &Policy,
     dataset: &Dataset,
     questions: &[Question],
     (num_attempts, seed): (usize, u64),
     progress: &dyn Fn(u64, u64),
 ) -> anyhow::Result<Vec<Trajectory>> {
+    let numbered = questions.iter().enumerate().filter(|(i, _)| i % world.size() == world.rank());
+    let own: Vec<(usize, &Question)> = numbered.collect();
     let mut all = Vec::new();
-    for (start, part) in questions.chunks(EVALUATION_GROUPS).enumerate().map(|(i, p)| (i * EVALUATION_GROUPS, p)) {
-        let job = |(i, question)| dataset.job(question, (start + i) as u64, seed, num_attempts);
-        let jobs: Vec<EpisodeJob> = part.iter().enumerate().map(job).collect();
+    for part in own.chunks(EVALUATION_GROUPS) {
+        let job = |&(i, question): &(usize, _)| dataset.job(question, i as u64, seed, num_attempts);
+        let jobs: Vec<EpisodeJob> = part.iter().map(job).collect();
         let (trajectories, stats) = run_jobs(config, policy, &jobs, &config.rollout.sampling)?;
         progress(part.len() as u64, stats.num_sampled_tokens as u64);
         all.extend(trajectories);
     }
+    gather_trajectories(world, all)
+}
+
+/// What all ranks sampled, in the order of groups and attempts, on every rank.
+pub fn gather_trajectories(world: &World, own: Vec<Trajectory>) -> anyhow::Result<Vec<Trajectory>> {
+    let mut all: Vec<Trajectory> = world.gather("trajectories", own)?.into_iter().flatten().collect();
+    all.sort_by_key(|trajectory| (trajectory.group_id, trajectory.attempt));
     Ok(all)
 }
 

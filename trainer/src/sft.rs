@@ -1,22 +1,21 @@
 //! Supervised fine-tuning on trajectories: the same masks, packing and passes as GRPO, with another loss.
 
-use crate::checkpoint::{CheckpointMeta, CheckpointWriter, DataPosition, RunFolder, WEIGHTS, latest_complete, prune};
-use crate::config::{ScoredTokens, SftConfig, refuse_other_settings};
+use crate::checkpoint::{CheckpointMeta, DataPosition, RunFolder, latest_complete, prune};
+use crate::config::{DistributedSection, ScoredTokens, SftConfig, refuse_other_settings};
 use crate::data::epoch_order;
+use crate::distributed::{ShardedOptimizer, World};
 use crate::grpo::{GlobalCounts, LossAggregation, PackOptions, PackedBatch, TrainSequence, pack, sft_loss};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::learner::{adamw_options, learning_rate, optimizer_of, pass_options, take_step};
 use crate::metrics::{Metrics, MetricsWriter, Progress};
-use crate::model::{read_tensors, save_model, write_tensors};
-use crate::optim::{AdamW, LearningRate};
+use crate::optim::LearningRate;
 use crate::passes::{PassOptions, PassReport, accumulate, score};
-use crate::policy::{Policy, load_decoder};
+use crate::policy::Policy;
+use crate::snapshot;
 use napmem_rollout::trajectory::{self, Trajectory};
+use std::rc::Rc;
 use std::time::Instant;
 use tch::Kind;
-
-/// File of the optimizer's state in a checkpoint.
-const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// Trains to the end or to an interrupt.
 pub fn run(config: &SftConfig, resume: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
@@ -52,7 +51,7 @@ struct Run<'a> {
     train: Vec<Trajectory>,
     validation: Vec<Trajectory>,
     policy: Policy,
-    optimizer: AdamW,
+    optimizer: ShardedOptimizer,
     rate: LearningRate,
     passes: PassOptions,
     writer: MetricsWriter,
@@ -96,12 +95,13 @@ impl<'a> Run<'a> {
         let mut state = CheckpointMeta { seed: config.train.seed, ..CheckpointMeta::default() };
         if let Some(checkpoint) = &checkpoint {
             state = checkpoint.meta().clone();
-            let (kind, device) = (config.model.dtype.kind(), policy.decoder.device());
-            policy.decoder = load_decoder(&checkpoint.path(WEIGHTS), &policy.chat, kind, device)?;
+            snapshot::load_weights(checkpoint, &mut policy)?;
         }
-        let mut optimizer = optimizer_of(&policy.decoder, adamw_options(&config.optim, config.train.seed))?;
+        let options = adamw_options(&config.optim, config.train.seed);
+        let alone = Rc::new(World::single());
+        let mut optimizer = optimizer_of(&alone, &policy.decoder, options, &DistributedSection::default())?;
         if let Some(checkpoint) = &checkpoint {
-            optimizer.load_state(read_tensors(&checkpoint.path(OPTIMIZER))?)?;
+            snapshot::load_optimizer(checkpoint, &mut optimizer)?;
         }
         let writer = MetricsWriter::open(&folder, checkpoint.is_some().then_some(state.step))?;
         Ok(Self {
@@ -131,12 +131,11 @@ impl<'a> Run<'a> {
         let order = epoch_order(self.train.len(), self.config.train.seed, epoch);
         let chosen: Vec<&Trajectory> = order[num_used..num_used + per_step].iter().map(|&i| &self.train[i]).collect();
         let (batch, counts) = self.packed(&chosen)?;
-        self.optimizer.zero_grad();
         let mut report = PassReport::default();
         for micro in &batch.micro_batches {
             let micro = micro.to_device(self.policy.decoder.device());
             let loss = |logprobs: &tch::Tensor, part: &_, _| sft_loss(logprobs, part);
-            report.merge(&accumulate(&self.policy.decoder, &micro, &self.passes, &loss)?);
+            report.merge(&accumulate(&self.policy.decoder, &micro, &self.passes, &loss, &mut |_| Ok(()))?);
         }
         let rate = self.rate.at(self.optimizer.num_steps());
         let step = take_step(&mut self.optimizer, report.sums.loss, rate)?;
@@ -148,7 +147,7 @@ impl<'a> Run<'a> {
         metrics.set("sft/entropy", report.entropy / counts.num_tokens.max(1) as f64);
         metrics.set("actor/grad_norm", step.grad_norm);
         metrics.set("actor/lr", rate);
-        metrics.set("optim/changed_weight_fraction", step.changed_weight_fraction);
+        metrics.set("optim/changed_weight_fraction", step.changed_weight_fraction());
         metrics.set("timing_s/step", seconds);
         metrics.set("training/epoch", epoch as f64);
         self.writer.log(self.state.step, &metrics)?;
@@ -191,14 +190,7 @@ impl<'a> Run<'a> {
     }
 
     fn checkpoint(&mut self) -> anyhow::Result<()> {
-        let writer = CheckpointWriter::begin(self.folder.path(), self.state.step)?;
-        writer.part(WEIGHTS, |dir| -> anyhow::Result<()> {
-            fs_err::create_dir(dir)?;
-            Ok(save_model(&self.policy.decoder, &self.policy.source, dir)?)
-        })?;
-        let state = self.optimizer.state_tensors();
-        writer.part(OPTIMIZER, |path| write_tensors(&state, path))?;
-        writer.commit(&self.state)?;
+        snapshot::save(self.folder.path(), &World::single(), &self.policy, &self.optimizer, &self.state)?;
         Ok(prune(self.folder.path(), self.config.train.keep_last)?)
     }
 }

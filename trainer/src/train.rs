@@ -4,21 +4,23 @@
 //! policy, log. Every `validation_every` steps the policy answers questions about users it never learns from; checkpoints
 //! hold everything that a step depends on, so that a resumed run takes the same steps as one that was never stopped.
 
-use crate::checkpoint::{Best, Checkpoint, CheckpointMeta, CheckpointWriter, DataPosition, RunFolder, WEIGHTS};
-use crate::checkpoint::{latest_complete, prune, record_best};
+use crate::checkpoint::{Best, Checkpoint, CheckpointMeta, DataPosition, RunFolder, latest_complete, prune, record_best};
 use crate::config::{TrainConfig, refuse_other_settings};
 use crate::data::{Dataset, epoch_order, mix};
+use crate::distributed::{World, balance, log_file};
 use crate::grpo::rollout_metrics;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::learner::Learner;
 use crate::metrics::{Metrics, MetricsWriter, Progress, trajectory_markdown};
-use crate::model::{read_tensors, save_model, write_tensors};
-use crate::policy::{Policy, load_decoder};
-use crate::rollouts::{evaluate, evaluation_metrics, run_jobs};
+use crate::policy::Policy;
+use crate::rollouts::{evaluate, evaluation_metrics, gather_trajectories, run_jobs};
+use crate::snapshot;
 use napmem_native::{peak_resident_bytes, reset_peak_resident};
 use napmem_rollout::episode::EpisodeJob;
 use napmem_rollout::tools::Tool;
 use napmem_rollout::trajectory::{self, Trajectory};
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Streams that seeds are drawn from, so that validation never shares one with training.
@@ -26,12 +28,11 @@ const TRAIN_STREAM: u64 = 1;
 const VALIDATION_STREAM: u64 = 2;
 /// Trajectories shown in TensorBoard at each validation.
 const SHOWN_TRAJECTORIES: usize = 3;
-/// File of the optimizer's state in a checkpoint.
-const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// Trains to the end, to an early stop, or to an interrupt (which is an error after everything is saved).
-pub fn run(config: &TrainConfig, resume: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
-    let mut run = Run::open(config, resume)?;
+/// Trains to the end, to an early stop, or to an interrupt (which is an error after everything is saved). Every rank of `world`
+/// calls it; the first alone writes the run's folder.
+pub fn run(config: &TrainConfig, world: Rc<World>, resume: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let mut run = Run::open(config, world, resume)?;
     if run.state.step == 0 {
         run.validate()?;
     }
@@ -43,7 +44,7 @@ pub fn run(config: &TrainConfig, resume: bool, interrupt: &Interrupt) -> anyhow:
         run.log(&trajectories, start, metrics)?;
         let is_last = run.state.step == run.num_steps;
         let is_best = run.is_due(config.train.validation_every, is_last) && run.validate()?;
-        let is_stopped = interrupt.is_requested();
+        let is_stopped = run.world.any("an interrupt", interrupt.is_requested())?;
         if is_best || is_stopped || run.is_stale() || run.is_due(config.train.checkpoint_every, is_last) {
             run.checkpoint(is_best)?;
         }
@@ -51,56 +52,53 @@ pub fn run(config: &TrainConfig, resume: bool, interrupt: &Interrupt) -> anyhow:
             return Err(Interrupted { step: run.state.step }.into());
         }
     }
-    run.progress.line(&format!("{} steps done; the run is in {}", run.state.step, run.folder.path().display()));
+    run.progress.line(&format!("{} steps done; the run is in {}", run.state.step, config.train.run_dir.display()));
     Ok(())
 }
 
 /// A run and everything it holds.
 struct Run<'a> {
     config: &'a TrainConfig,
-    folder: RunFolder,
+    world: Rc<World>,
+    /// The first rank's alone.
+    outputs: Option<Outputs>,
     dataset: Dataset,
     policy: Policy,
     learner: Learner,
-    writer: MetricsWriter,
     progress: Progress,
     state: CheckpointMeta,
     num_steps: u64,
 }
 
+/// Where a run writes.
+struct Outputs {
+    folder: RunFolder,
+    writer: MetricsWriter,
+}
+
 impl<'a> Run<'a> {
-    fn open(config: &'a TrainConfig, resume: bool) -> anyhow::Result<Self> {
-        let folder = RunFolder::open(&config.train.run_dir, resume)?;
-        let resolved = config.to_toml();
-        let mut checkpoint = None;
-        let progress = Progress::new();
-        if folder.is_resumed() {
-            refuse_other_settings(&folder.config_file(), &resolved)?;
-            let found = latest_complete(folder.path())?;
-            found.skipped.iter().for_each(|fault| progress.line(&format!("passed over: {fault}")));
-            checkpoint = found.checkpoint;
-        }
-        folder.save_config(&resolved)?;
+    fn open(config: &'a TrainConfig, world: Rc<World>, resume: bool) -> anyhow::Result<Self> {
+        let progress = progress_of(config, &world)?;
+        let folder = if world.is_main() { Some(RunFolder::open(&config.train.run_dir, resume)?) } else { None };
+        let found = folder.as_ref().map(|folder| open_folder(folder, config, &progress)).transpose()?;
+        let found: Option<Option<PathBuf>> = world.from_main("the checkpoint to go on from", found)?;
+        let checkpoint = found.flatten().map(|dir| Checkpoint::open_verified(&dir)).transpose()?;
         let mut policy = Policy::load(&config.model)?;
-        let dataset = Dataset::of_run(config, policy.decoder.device())?;
+        let dataset = open_dataset(config, &world, &policy)?;
         let num_steps = config.num_steps(dataset.train.len())? as u64;
         let mut state = CheckpointMeta { seed: config.train.seed, ..CheckpointMeta::default() };
         if let Some(checkpoint) = &checkpoint {
             state = checkpoint.meta().clone();
-            restore_weights(&mut policy, checkpoint, config)?;
+            snapshot::load_weights(checkpoint, &mut policy)?;
             progress.line(&format!("goes on after step {}", state.step));
         }
-        let mut learner = Learner::new(config, &policy, num_steps)?;
+        let mut learner = Learner::new(config, &world, &policy, num_steps)?;
         if let Some(checkpoint) = &checkpoint {
-            learner.optimizer().load_state(read_tensors(&checkpoint.path(OPTIMIZER))?)?;
+            snapshot::load_optimizer(checkpoint, learner.optimizer())?;
         }
         let resumed_step = checkpoint.is_some().then_some(state.step);
-        folder.forget_trajectories_after(state.step)?;
-        let mut writer = MetricsWriter::open(&folder, resumed_step)?;
-        if resumed_step.is_none() {
-            writer.hyperparameters(&resolved.parse()?)?;
-        }
-        Ok(Self { config, folder, dataset, policy, learner, writer, progress, state, num_steps })
+        let outputs = folder.map(|folder| Outputs::open(folder, resumed_step, config)).transpose()?;
+        Ok(Self { config, world, outputs, dataset, policy, learner, progress, state, num_steps })
     }
 
     /// Rolls out one group a question for the next questions of the epoch's order.
@@ -115,18 +113,42 @@ impl<'a> Run<'a> {
             self.dataset.job(&self.dataset.train[q], first_group + i as u64, stream, rollout.group_size)
         };
         let jobs: Vec<EpisodeJob> = chosen.iter().enumerate().map(job).collect();
-        let phase =
-            self.progress.phase(format!("step {} rollout", self.state.step + 1), jobs.len() as u64, "questions");
-        let (trajectories, stats) =
-            metrics.time("gen", || run_jobs(self.config, &self.policy, &jobs, &rollout.sampling))?;
-        phase.advance(jobs.len() as u64, stats.num_sampled_tokens as u64);
-        phase.finish();
-        metrics.set("timing_s/gen_prefill", stats.prefill_s);
-        metrics.set("timing_s/gen_decode", stats.decode_s);
-        metrics.set("perf/gen_tokens_per_s", stats.num_sampled_tokens as f64 / (stats.prefill_s + stats.decode_s));
+        let (trajectories, stats) = metrics.time("gen", || self.roll_out(jobs))?;
+        let sums = stats.iter().fold((0.0f64, 0.0f64, 0.0), |(prefill, decode, tokens), one| {
+            (prefill.max(one.0), decode.max(one.1), tokens + one.2)
+        });
+        metrics.set("timing_s/gen_prefill", sums.0);
+        metrics.set("timing_s/gen_decode", sums.1);
+        metrics.set("perf/gen_tokens_per_s", sums.2 / (sums.0 + sums.1));
+        if self.world.size() > 1 {
+            for group in trajectories.chunk_by(|a, b| a.group_id == b.group_id) {
+                let num_tokens: usize = group.iter().map(|trajectory| trajectory.token_ids.len()).sum();
+                self.state.attempt_tokens.insert(group[0].question_id.clone(), (num_tokens / group.len()) as u64);
+            }
+        }
         let num_used = position.num_used + rollout.questions_per_step;
         self.state.data_position = DataPosition { num_used, ..position };
         Ok(trajectories)
+    }
+
+    /// Rolls out this rank's part of `jobs`; the trajectories of all ranks, and each one's seconds of prefill and decode and its
+    /// sampled tokens.
+    fn roll_out(&self, jobs: Vec<EpisodeJob>) -> anyhow::Result<(Vec<Trajectory>, Vec<(f64, f64, f64)>)> {
+        let known = &self.state.attempt_tokens;
+        let usual = known.values().sum::<u64>() / (known.len() as u64).max(1);
+        let expected: Vec<u64> = jobs.iter().map(|job| *known.get(&job.question.id).unwrap_or(&usual)).collect();
+        let ranks = balance(&expected, self.world.size());
+        let own = jobs.into_iter().zip(ranks).filter(|(_, rank)| *rank == self.world.rank());
+        let own: Vec<EpisodeJob> = own.map(|(job, _)| job).collect();
+        let phase =
+            self.progress.phase(format!("step {} rollout", self.state.step + 1), own.len() as u64, "questions");
+        let (trajectories, stats) = run_jobs(self.config, &self.policy, &own, &self.config.rollout.sampling)?;
+        phase.advance(own.len() as u64, stats.num_sampled_tokens as u64);
+        phase.finish();
+        crate::fault::point("rollout", self.world.rank())?;
+        let all = gather_trajectories(&self.world, trajectories)?;
+        let own_stats = (stats.prefill_s, stats.decode_s, stats.num_sampled_tokens as f64);
+        Ok((all, self.world.gather("times of a rollout", own_stats)?))
     }
 
     /// The place of the next batch: a rest that fills no batch is left out of its epoch.
@@ -168,8 +190,10 @@ impl<'a> Run<'a> {
         reset_peak_resident();
         metrics.set("training/global_step", self.state.step as f64);
         metrics.set("training/epoch", self.state.data_position.epoch as f64);
-        self.writer.log(self.state.step, &metrics)?;
-        trajectory::write_jsonl(&self.folder.trajectory_file("train", self.state.step), trajectories)?;
+        if let Some(Outputs { folder, writer }) = &mut self.outputs {
+            writer.log(self.state.step, &metrics)?;
+            trajectory::write_jsonl(&folder.trajectory_file("train", self.state.step), trajectories)?;
+        }
         let number = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
         self.progress.line(&format!(
             "step {}/{}  score {:+.3}  correct {:.2}  calls {:.2}  saw evidence {:.2}  kl {:.4}  grad {:.2}  {:.1} s",
@@ -197,16 +221,18 @@ impl<'a> Run<'a> {
             self.progress.phase(format!("step {} validation", self.state.step), questions.len() as u64, "questions");
         let start = Instant::now();
         let seed = mix(self.config.train.seed, VALIDATION_STREAM);
-        let trajectories = evaluate(self.config, &self.policy, &self.dataset, questions, (1, seed), &|n, tokens| {
-            phase.advance(n, tokens)
-        })?;
+        let advance = |n, tokens| phase.advance(n, tokens);
+        let trajectories =
+            evaluate(self.config, &self.world, &self.policy, &self.dataset, questions, (1, seed), &advance)?;
         phase.finish();
         let mut metrics = evaluation_metrics(&trajectories);
         metrics.set("timing_s/testing", start.elapsed().as_secs_f64());
-        self.writer.log(self.state.step, &metrics)?;
-        trajectory::write_jsonl(&self.folder.trajectory_file("validation", self.state.step), &trajectories)?;
-        for (i, shown) in trajectories.iter().take(SHOWN_TRAJECTORIES).enumerate() {
-            self.writer.text(self.state.step, &format!("val/trajectory_{i}"), &trajectory_markdown(shown))?;
+        if let Some(Outputs { folder, writer }) = &mut self.outputs {
+            writer.log(self.state.step, &metrics)?;
+            trajectory::write_jsonl(&folder.trajectory_file("validation", self.state.step), &trajectories)?;
+            for (i, shown) in trajectories.iter().take(SHOWN_TRAJECTORIES).enumerate() {
+                writer.text(self.state.step, &format!("val/trajectory_{i}"), &trajectory_markdown(shown))?;
+            }
         }
         let score = metrics.get("val/score_mean").unwrap_or(f64::NEG_INFINITY);
         self.progress.line(&format!(
@@ -240,28 +266,65 @@ impl<'a> Run<'a> {
 
     fn checkpoint(&mut self, is_best: bool) -> anyhow::Result<()> {
         let start = Instant::now();
-        let writer = CheckpointWriter::begin(self.folder.path(), self.state.step)?;
-        writer.part(WEIGHTS, |dir| -> anyhow::Result<()> {
-            fs_err::create_dir(dir)?;
-            Ok(save_model(&self.policy.decoder, &self.policy.source, dir)?)
-        })?;
-        let state = self.learner.optimizer().state_tensors();
-        writer.part(OPTIMIZER, |path| write_tensors(&state, path))?;
-        writer.commit(&self.state)?;
+        let run_dir = &self.config.train.run_dir;
+        snapshot::save(run_dir, &self.world, &self.policy, self.learner.optimizer(), &self.state)?;
+        let Some(outputs) = &mut self.outputs else { return Ok(()) };
         if is_best {
             let best = Best { step: self.state.step, score: self.state.best_score.unwrap_or(f64::NEG_INFINITY) };
-            record_best(self.folder.path(), best)?;
+            record_best(run_dir, best)?;
         }
-        prune(self.folder.path(), self.config.train.keep_last)?;
+        prune(run_dir, self.config.train.keep_last)?;
         let mut metrics = Metrics::new();
         metrics.set("timing_s/save_checkpoint", start.elapsed().as_secs_f64());
-        Ok(self.writer.log(self.state.step, &metrics)?)
+        Ok(outputs.writer.log(self.state.step, &metrics)?)
     }
 }
 
-fn restore_weights(policy: &mut Policy, checkpoint: &Checkpoint, config: &TrainConfig) -> anyhow::Result<()> {
-    let (kind, device) = (config.model.dtype.kind(), policy.decoder.device());
-    policy.decoder = load_decoder(&checkpoint.path(WEIGHTS), &policy.chat, kind, device)?;
-    policy.version = checkpoint.meta().policy_version;
-    Ok(())
+impl Outputs {
+    fn open(folder: RunFolder, resumed_step: Option<u64>, config: &TrainConfig) -> anyhow::Result<Self> {
+        folder.forget_trajectories_after(resumed_step.unwrap_or(0))?;
+        let mut writer = MetricsWriter::open(&folder, resumed_step)?;
+        if resumed_step.is_none() {
+            writer.hyperparameters(&config.to_toml().parse()?)?;
+        }
+        Ok(Self { folder, writer })
+    }
+}
+
+/// The last whole checkpoint of a run that goes on; its config becomes this one's.
+fn open_folder(folder: &RunFolder, config: &TrainConfig, progress: &Progress) -> anyhow::Result<Option<PathBuf>> {
+    let resolved = config.to_toml();
+    let mut checkpoint = None;
+    if folder.is_resumed() {
+        refuse_other_settings(&folder.config_file(), &resolved)?;
+        let found = latest_complete(folder.path())?;
+        found.skipped.iter().for_each(|fault| progress.line(&format!("passed over: {fault}")));
+        checkpoint = found.checkpoint.map(|checkpoint| checkpoint.dir().to_owned());
+    }
+    folder.save_config(&resolved)?;
+    Ok(checkpoint)
+}
+
+/// The first rank's words are for the user, the others' for their logs.
+fn progress_of(config: &TrainConfig, world: &World) -> anyhow::Result<Progress> {
+    if world.is_main() {
+        return Ok(Progress::new());
+    }
+    let logs = RunFolder::logs_dir(&config.train.run_dir);
+    fs_err::create_dir_all(&logs)?;
+    Ok(Progress::to_file(&log_file(&logs, world.rank()))?)
+}
+
+/// The data, which the first rank generates where it is generated.
+fn open_dataset(config: &TrainConfig, world: &World, policy: &Policy) -> anyhow::Result<Dataset> {
+    let open = || Dataset::of_run(config, policy.decoder.device());
+    let mine = if world.is_main() { Some(open()?) } else { None };
+    world.barrier("generated data")?;
+    let dataset = mine.map_or_else(open, Ok)?;
+    let (num_questions, num_ranks) = (config.rollout.questions_per_step, world.size());
+    anyhow::ensure!(
+        num_questions >= num_ranks,
+        "`rollout.questions_per_step` must be at least the number of processes, {num_ranks}, got {num_questions}"
+    );
+    Ok(dataset)
 }

@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_int, c_void};
-use std::marker::PhantomData;
 use std::ptr;
 use std::time::Duration;
 
@@ -24,6 +23,10 @@ pub struct Rendezvous {
     pub rank: usize,
     /// Number of processes.
     pub size: usize,
+    /// True on the rank that listens there; nobody where a launcher's agent does.
+    pub is_server: bool,
+    /// Keeps apart groups that meet in one store.
+    pub prefix: String,
     /// Bound of the rendezvous and of each operation.
     pub timeout: Duration,
 }
@@ -38,12 +41,11 @@ pub struct ProcessGroup {
     num_sent_bytes: Cell<u64>,
 }
 
-/// An operation that was started; its tensors hold the result after [`Pending::wait`].
+/// An operation that was started, and holds on to its tensors; they have the result after [`Pending::wait`].
 #[derive(Debug)]
 #[must_use = "the result is there after `wait`"]
-pub struct Pending<'a> {
+pub struct Pending {
     raw: *mut c_void,
-    group: PhantomData<&'a ProcessGroup>,
 }
 
 impl ProcessGroup {
@@ -52,15 +54,16 @@ impl ProcessGroup {
     /// # Errors
     /// Not all ranks came within the timeout, the port is taken, or this build has no NCCL.
     pub fn join(meeting: &Rendezvous, cuda_device: Option<usize>) -> Result<Self, NativeError> {
-        let host = CString::new(meeting.host.as_str()).map_err(|e| NativeError::Libtorch(e.to_string()))?;
+        let string = |text: &str| CString::new(text).map_err(|e| NativeError::Libtorch(e.to_string()));
+        let (host, prefix) = (string(&meeting.host)?, string(&meeting.prefix)?);
         let (rank, size) = (int(meeting.rank), int(meeting.size));
         let timeout_ms = i64::try_from(meeting.timeout.as_millis()).unwrap_or(i64::MAX);
-        let is_server = c_int::from(meeting.rank == 0);
+        let is_server = c_int::from(meeting.is_server);
         let mut store = ptr::null_mut();
-        // SAFETY: the string lives through the call, which stores one pointer.
+        // SAFETY: the strings live through the call, which stores one pointer.
         ffi::checked(unsafe {
             let port = c_int::from(meeting.port);
-            ffi::napmem_store_new(host.as_ptr(), port, is_server, size, timeout_ms, &raw mut store)
+            ffi::napmem_store_new(host.as_ptr(), port, is_server, size, prefix.as_ptr(), timeout_ms, &raw mut store)
         })?;
         let mut group = Self {
             raw: ptr::null_mut(),
@@ -96,7 +99,7 @@ impl ProcessGroup {
     ///
     /// # Errors
     /// As the module says, here and when waiting.
-    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Pending<'_>, NativeError> {
+    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Pending, NativeError> {
         if self.rank == root {
             self.count(num_bytes(tensor));
         }
@@ -113,7 +116,7 @@ impl ProcessGroup {
     ///
     /// # Panics
     /// On lengths that do not fit.
-    pub fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Pending<'_>, NativeError> {
+    pub fn all_gather(&self, output: &Tensor, input: &Tensor) -> Result<Pending, NativeError> {
         assert_eq!(output.numel(), input.numel() * self.size, "all-gather over {} ranks", self.size);
         self.count(num_bytes(input) * (self.size as u64 - 1));
         // SAFETY: as in `broadcast`.
@@ -129,7 +132,7 @@ impl ProcessGroup {
     ///
     /// # Panics
     /// On lengths that do not fit.
-    pub fn reduce_scatter(&self, output: &Tensor, input: &Tensor) -> Result<Pending<'_>, NativeError> {
+    pub fn reduce_scatter(&self, output: &Tensor, input: &Tensor) -> Result<Pending, NativeError> {
         assert_eq!(input.numel(), output.numel() * self.size, "reduce-scatter over {} ranks", self.size);
         self.count(num_bytes(output) * (self.size as u64 - 1));
         // SAFETY: as in `broadcast`.
@@ -147,10 +150,10 @@ impl ProcessGroup {
     fn start(
         &self,
         call: impl FnOnce(*mut *mut c_void) -> *mut std::ffi::c_char,
-    ) -> Result<Pending<'_>, NativeError> {
+    ) -> Result<Pending, NativeError> {
         let mut raw = ptr::null_mut();
         ffi::checked(call(&raw mut raw))?;
-        Ok(Pending { raw, group: PhantomData })
+        Ok(Pending { raw })
     }
 
     fn count(&self, num_bytes: u64) {
@@ -168,7 +171,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-impl Pending<'_> {
+impl Pending {
     /// Returns when the result is there (on a GPU: when work that is queued later will see it).
     ///
     /// # Errors
@@ -181,7 +184,7 @@ impl Pending<'_> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for Pending {
     fn drop(&mut self) {
         // SAFETY: a handle that nobody waited for is freed once; what is in flight keeps its own references.
         unsafe { ffi::napmem_pending_free(self.raw) }
@@ -202,11 +205,20 @@ mod tests {
     use std::net::TcpListener;
     use tch::{Device, Kind};
 
+    fn meeting(port: u16, rank: usize, size: usize, timeout: Duration) -> Rendezvous {
+        let (host, prefix) = ("127.0.0.1".to_owned(), "test".to_owned());
+        Rendezvous { host, port, rank, size, is_server: rank == 0, prefix, timeout }
+    }
+
+    fn free_port() -> u16 {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    }
+
     /// Runs `body` as each of `size` ranks, each on a thread of its own.
     fn on_ranks<T: Send>(size: usize, timeout: Duration, body: impl Fn(&ProcessGroup) -> T + Sync) -> Vec<T> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let join = |rank| {
-            let meeting = Rendezvous { host: "127.0.0.1".to_owned(), port, rank, size, timeout };
+            let meeting = meeting(port, rank, size, timeout);
             body(&ProcessGroup::join(&meeting, None).unwrap())
         };
         std::thread::scope(|scope| {
@@ -273,13 +285,7 @@ mod tests {
 
     #[test]
     fn nobody_else_there_is_an_error() {
-        let meeting = Rendezvous {
-            host: "127.0.0.1".to_owned(),
-            port: TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(),
-            rank: 0,
-            size: 2,
-            timeout: Duration::from_secs(1),
-        };
+        let meeting = meeting(free_port(), 0, 2, Duration::from_secs(1));
         let message = ProcessGroup::join(&meeting, None).unwrap_err().to_string();
         assert!(message.to_lowercase().contains("timed out"), "{message}");
     }

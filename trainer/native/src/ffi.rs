@@ -19,6 +19,7 @@ unsafe extern "C" {
         port: c_int,
         is_server: c_int,
         size: c_int,
+        prefix: *const c_char,
         timeout_ms: i64,
         store: *mut *mut c_void,
     ) -> *mut c_char;

@@ -3,6 +3,7 @@
 use super::CheckpointError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -36,16 +37,53 @@ pub struct CheckpointMeta {
     pub num_validations_without_best: usize,
     /// Seed of the run.
     pub seed: u64,
+    /// Mean tokens of the attempts at each question when it was last asked, by the question's id: on several processes they
+    /// decide who rolls out what.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attempt_tokens: BTreeMap<String, u64>,
 }
 
 /// One file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FileEntry {
+pub struct FileEntry {
     /// Relative to the checkpoint, with `/`.
     pub path: String,
+    /// Its size.
     pub num_bytes: u64,
+    /// In hexadecimal.
     pub sha256: String,
+}
+
+impl FileEntry {
+    /// Lets `fill` write the file `name` of the checkpoint that is being written in `dir`, brings it to disk and describes it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write<E>(
+        dir: &Path,
+        name: &str,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Self, CheckpointError>
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let path = dir.join(name);
+        fill(&path).map_err(|e| CheckpointError::write(&path, e))?;
+        Self::of(dir, &path).map_err(|e| CheckpointError::write(&path, e))
+    }
+
+    /// Brings a file of the checkpoint in `root` to disk and describes it.
+    pub(super) fn of(root: &Path, path: &Path) -> std::io::Result<Self> {
+        let file = fs_err::File::open(path)?;
+        file.sync_all()?;
+        let relative = path.strip_prefix(root).expect("listed files are inside the checkpoint");
+        Ok(Self {
+            path: relative.to_string_lossy().replace('\\', "/"),
+            num_bytes: file.metadata()?.len(),
+            sha256: hash_file(path)?,
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,6 +118,11 @@ impl Checkpoint {
             verify(&dir.join(&entry.path), entry)?;
         }
         Ok(Self { dir: dir.to_owned(), meta: manifest.meta })
+    }
+
+    /// Reads the manifest of `dir` and nothing else: another process has compared the files.
+    pub fn open_verified(dir: &Path) -> Result<Self, CheckpointError> {
+        Ok(Self { dir: dir.to_owned(), meta: read_manifest(dir)?.meta })
     }
 
     /// Its folder.

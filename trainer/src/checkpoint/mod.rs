@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! runs/quickstart/
-//!   config.toml  lock  metrics.jsonl  events/  data/
+//!   config.toml  lock  metrics.jsonl  events/  data/  logs/
 //!   trajectories/train-000012.jsonl  trajectories/validation-000010.jsonl
 //!   checkpoints/best.json
-//!   checkpoints/step-000012/manifest.json  weights/…  optimizer.safetensors
+//!   checkpoints/step-000012/manifest.json  weights/…  optimizer.safetensors (or one a rank)
 //! ```
 //!
 //! A checkpoint is written beside its place, every file is brought to disk and listed with its size and SHA-256 in
@@ -18,7 +18,7 @@ mod run_folder;
 mod store;
 mod writer;
 
-pub use manifest::{Checkpoint, CheckpointMeta, DataPosition};
+pub use manifest::{Checkpoint, CheckpointMeta, DataPosition, FileEntry};
 pub use run_folder::{RunFolder, RunFolderError};
 pub use store::{Best, Found, WEIGHTS, best, clean_stale, find, latest_complete, model_folder, prune, record_best};
 pub use writer::CheckpointWriter;

@@ -90,6 +90,11 @@ impl RunFolder {
         self.path.join("trajectories")
     }
 
+    /// What ranks other than the first say, one file each.
+    pub fn logs_dir(run_dir: &Path) -> PathBuf {
+        run_dir.join("logs")
+    }
+
     /// A generated world.
     pub fn data_dir(&self) -> PathBuf {
         self.path.join("data")
@@ -143,7 +148,7 @@ fn has_run(path: &Path) -> std::io::Result<bool> {
     for entry in fs_err::read_dir(path)? {
         let entry = entry?;
         let counts = match entry.file_name().to_string_lossy().as_ref() {
-            "lock" | "config.toml" | "config.tmp" | "events" | "data" => false,
+            "lock" | "config.toml" | "config.tmp" | "events" | "data" | "logs" => false,
             "checkpoints" | "trajectories" => fs_err::read_dir(entry.path())?.next().is_some(),
             "metrics.jsonl" => entry.metadata()?.len() > 0,
             _ => true,

@@ -152,7 +152,7 @@ mod tests {
     fn write(run_dir: &Path, step: u64) -> PathBuf {
         let writer = CheckpointWriter::begin(run_dir, step).unwrap();
         writer.stream("weights.bin", |out| out.write_all(&step.to_le_bytes())).unwrap();
-        writer.commit(&CheckpointMeta { step, ..CheckpointMeta::default() }).unwrap()
+        writer.commit(&CheckpointMeta { step, ..CheckpointMeta::default() }, Vec::new()).unwrap()
     }
 
     fn kept(run_dir: &Path) -> Vec<u64> {

@@ -1,6 +1,6 @@
 //! Writes one checkpoint so that it is there as a whole or not at all.
 
-use super::manifest::{FileEntry, MANIFEST, Manifest, hash_file};
+use super::manifest::{FileEntry, MANIFEST, Manifest};
 use super::store::{STALE_PREFIX, step_name};
 use super::{CheckpointError, CheckpointMeta, checkpoints_dir, sync_dir};
 use std::error::Error;
@@ -56,14 +56,15 @@ impl CheckpointWriter {
         })
     }
 
-    /// Brings all files to disk, lists them in the manifest and puts the folder into its place, which it returns.
-    pub fn commit(self, meta: &CheckpointMeta) -> Result<PathBuf, CheckpointError> {
+    /// Brings all files to disk, lists them in the manifest and puts the folder into its place, which it returns. `described` are
+    /// files that others have written and brought to disk.
+    pub fn commit(self, meta: &CheckpointMeta, described: Vec<FileEntry>) -> Result<PathBuf, CheckpointError> {
         assert_eq!(meta.step, self.step, "a checkpoint's state must be of the step that names its folder");
         let fail = |path: &Path| {
             let path = path.to_owned();
             move |e: std::io::Error| CheckpointError::write(&path, e)
         };
-        let mut files = Vec::new();
+        let mut files = described;
         list_and_sync(&self.aside, &self.aside, &mut files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
         self.stream(MANIFEST, |out| {
@@ -102,21 +103,12 @@ fn list_and_sync(root: &Path, dir: &Path, files: &mut Vec<FileEntry>) -> Result<
             list_and_sync(root, &path, files)?;
             continue;
         }
-        let entry = sync_and_describe(root, &path).map_err(|e| CheckpointError::write(&path, e))?;
-        files.push(entry);
+        if files.iter().any(|file| root.join(&file.path) == path) {
+            continue;
+        }
+        files.push(FileEntry::of(root, &path).map_err(|e| CheckpointError::write(&path, e))?);
     }
     sync_dir(dir).map_err(|e| CheckpointError::write(dir, e))
-}
-
-fn sync_and_describe(root: &Path, path: &Path) -> std::io::Result<FileEntry> {
-    let file = fs_err::File::open(path)?;
-    file.sync_all()?;
-    let relative = path.strip_prefix(root).expect("listed files are inside the checkpoint");
-    Ok(FileEntry {
-        path: relative.to_string_lossy().replace('\\', "/"),
-        num_bytes: file.metadata()?.len(),
-        sha256: hash_file(path)?,
-    })
 }
 
 #[cfg(test)]
@@ -132,14 +124,14 @@ mod tests {
             fs_err::write(path.join("model.safetensors"), content)
         })?;
         writer.stream("optimizer.safetensors", |out| out.write_all(b"moments"))?;
-        writer.commit(&CheckpointMeta { step, ..CheckpointMeta::default() })
+        writer.commit(&CheckpointMeta { step, ..CheckpointMeta::default() }, Vec::new())
     }
 
     #[test]
     fn state_comes_back() {
         let run = tempfile::tempdir().unwrap();
         let meta = CheckpointMeta { step: 12, best_score: Some(0.1 + 0.2), ..CheckpointMeta::default() };
-        let dir = CheckpointWriter::begin(run.path(), 12).unwrap().commit(&meta).unwrap();
+        let dir = CheckpointWriter::begin(run.path(), 12).unwrap().commit(&meta, Vec::new()).unwrap();
         assert!(dir.ends_with("checkpoints/step-000012"));
         assert_eq!(Checkpoint::open(&dir).unwrap().meta(), &meta);
     }

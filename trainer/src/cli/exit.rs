@@ -4,6 +4,7 @@
 use crate::checkpoint::{CheckpointError, RunFolderError};
 use crate::config::ConfigError;
 use crate::config::memory::ShapeError;
+use crate::distributed::DistributedError;
 use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
 use crate::model::ModelFault;
@@ -38,9 +39,24 @@ pub fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
+/// Tells the user, or the launcher that started this process among others, how it failed.
+pub fn tell(error: &anyhow::Error) {
+    let is_consequence =
+        error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DistributedError::Peer { .. })));
+    if !crate::distributed::report(exit_code(error), &error_text(error), is_consequence) {
+        eprintln!("napmem: {}", error_text(error));
+    }
+}
+
 fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     if error.is::<Interrupted>() {
         return u8::try_from(INTERRUPTED_EXIT_CODE).ok();
+    }
+    match error.downcast_ref() {
+        Some(DistributedError::RankFailed(failure)) => return Some(failure.code),
+        Some(DistributedError::Environment { .. }) => return Some(CONFIG),
+        Some(_) => return Some(RUNNING),
+        None => {}
     }
     if error.is::<ConfigError>() {
         return Some(CONFIG);

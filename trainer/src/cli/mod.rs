@@ -22,7 +22,7 @@ mod sft;
 mod show;
 mod train;
 
-pub use exit::{error_text, exit_code};
+pub use exit::{error_text, exit_code, tell};
 
 use clap::{Parser, Subcommand};
 use std::sync::LazyLock;

@@ -3,11 +3,19 @@
 use super::machine;
 use crate::checkpoint::{RunFolder, RunFolderError, latest_complete};
 use crate::config::memory::{ModelShape, estimate, gibibytes};
-use crate::config::{ConfigError, ReferencePlace, TrainConfig, refuse_other_settings};
+use crate::config::{ConfigError, Device, ReferencePlace, TrainConfig, refuse_other_settings};
 use crate::data::Dataset;
+use crate::distributed::{LaunchOptions, Place, World, launch, watch_launcher};
 use crate::interrupt::Interrupt;
 use clap::Args;
+use std::ffi::OsString;
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Time that ranks have to end by themselves after one has: they learn of it when they next need it.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A config file and what is laid over it.
 #[derive(Debug, Args)]
@@ -47,8 +55,42 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
     if args.dry_run {
         dry_run(&config, args.resume)
     } else {
-        crate::train::run(&config, args.resume, &Interrupt::install()?)
+        train(config, args.resume, &Interrupt::install()?)
     }
+}
+
+/// Trains as one rank of those that the environment speaks of, or starts the ranks of this host, or trains alone.
+fn train(mut config: TrainConfig, resume: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
+    watch_launcher(interrupt);
+    if let Some(place) = Place::from_environment()? {
+        if matches!(config.model.device.resolve()?, tch::Device::Cuda(_)) {
+            config.model.device = Device::Cuda(place.local_rank);
+        }
+        let world = World::join(&place, config.model.device.resolve()?, config.distributed.timeout())?;
+        return crate::train::run(&config, Rc::new(world), resume, interrupt);
+    }
+    let size = config.distributed.num_processes(config.model.device, &config.file)?;
+    if size == 1 {
+        return crate::train::run(&config, Rc::new(World::single()), resume, interrupt);
+    }
+    // A second look at what every rank would refuse, so that it is said once and at once.
+    if !resume && RunFolder::is_used(&config.train.run_dir)? {
+        return Err(RunFolderError::NotEmpty(config.train.run_dir).into());
+    }
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if config.model.threads.is_none() && matches!(config.model.device.resolve()?, tch::Device::Cpu) {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        arguments.extend(["--set".into(), format!("model.threads={}", (cores / size).max(1)).into()]);
+    }
+    let options = LaunchOptions {
+        size,
+        arguments,
+        resume: "--resume".into(),
+        log_dir: RunFolder::logs_dir(&config.train.run_dir),
+        max_restarts: config.distributed.max_restarts,
+        grace: GRACE.min(config.distributed.timeout()),
+    };
+    Ok(launch(&options, interrupt, &|line| crate::say!("{line}"))?)
 }
 
 fn dry_run(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {

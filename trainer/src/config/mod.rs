@@ -6,6 +6,7 @@
 //! allowed. It starts nothing, and of libtorch it only asks which devices there are.
 
 mod construction;
+mod distributed;
 mod embedding;
 mod error;
 pub mod memory;
@@ -18,6 +19,7 @@ mod validate;
 pub use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
 pub use crate::optim::{Schedule, WeightUpdate};
 pub use construction::{BuildConfig, LanguageKind, LanguageSection};
+pub use distributed::{DistributedSection, Processes};
 pub use embedding::EmbedderConfig;
 pub use error::ConfigError;
 pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
@@ -99,6 +101,8 @@ pub struct TrainConfig {
     pub update: UpdateSection,
     /// The run.
     pub train: TrainSection,
+    /// Its processes.
+    pub distributed: DistributedSection,
     /// The config file.
     pub file: PathBuf,
     raw: RawTrain,

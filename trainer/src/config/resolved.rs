@@ -7,14 +7,19 @@ use std::fmt;
 use std::path::Path;
 use toml::{Table, Value};
 
-/// Keys that may change between a run and its resumption, because no number of a step depends on them.
-const MAY_DIFFER: [&str; 6] = [
+/// Keys that may change between a run and its resumption, because no number of a step depends on them (but for rounding, on the
+/// number of processes).
+const MAY_DIFFER: [&str; 10] = [
     "train.run_dir",
     "train.validation_every",
     "train.validation_questions",
     "train.checkpoint_every",
     "train.keep_last",
     "model.threads",
+    "distributed.processes",
+    "distributed.timeout_s",
+    "distributed.max_restarts",
+    "distributed.bucket_mib",
 ];
 
 /// The run's length: a falling learning rate depends on it, a constant one does not.

@@ -1,6 +1,6 @@
 //! The sections of a config as typed, with their defaults. What they mean together is decided in `validate`.
 
-use super::ConfigError;
+use super::{ConfigError, DistributedSection};
 use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
 use crate::optim::{Schedule, WeightUpdate};
 use serde::{Deserialize, Serialize};
@@ -467,6 +467,8 @@ pub struct RawTrain {
     pub update: UpdateSection,
     /// The run.
     pub train: TrainSection,
+    /// Its processes.
+    pub distributed: DistributedSection,
 }
 
 /// `[data]` of supervised fine-tuning.

@@ -30,6 +30,7 @@ pub fn train(source: &Source) -> Checked<TrainConfig> {
         .at_least("update.micro_batch_tokens", raw.update.micro_batch_tokens, raw.rollout.max_total_tokens)
         .map_err(|e| with_reason(e, "`rollout.max_total_tokens`, or a long trajectory fits into no micro-batch"))?;
     check.run(&raw.train)?;
+    raw.distributed.check(&check)?;
     let rubric = check.rubric(&raw.reward)?;
     Ok(TrainConfig {
         data: check.data(&raw.data)?,
@@ -40,6 +41,7 @@ pub fn train(source: &Source) -> Checked<TrainConfig> {
         optim: raw.optim.clone(),
         update: raw.update.clone(),
         train: raw.train.clone(),
+        distributed: raw.distributed.clone(),
         file: source.file().to_owned(),
         raw,
     })
@@ -303,7 +305,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn at_least(&self, key: &str, value: usize, least: usize) -> Checked {
+    pub(super) fn at_least(&self, key: &str, value: usize, least: usize) -> Checked {
         if value >= least {
             return Ok(());
         }

@@ -54,7 +54,7 @@ pub struct LossOutput {
 }
 
 /// Sums over scored tokens; those of micro-batches merge into the batch's.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossSums {
     /// Scored tokens.
     pub num_tokens: usize,

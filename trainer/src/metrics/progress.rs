@@ -1,8 +1,9 @@
 //! Progress of a step's phases: bars on a terminal, plain lines elsewhere.
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
-use std::sync::Mutex;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,24 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(30);
 pub struct Progress {
     /// `None` where standard output is no terminal.
     bars: Option<MultiProgress>,
+    lines: Lines,
+}
+
+/// Where plain lines go.
+#[derive(Debug, Clone)]
+enum Lines {
+    Stdout,
+    File(Arc<fs_err::File>),
+}
+
+impl Lines {
+    fn say(&self, text: &str) {
+        match self {
+            Self::Stdout => crate::say!("{text}"),
+            // A log that cannot be written, on a full disk say, is no reason to end what it tells about.
+            Self::File(file) => drop(writeln!(file.as_ref(), "{text}")),
+        }
+    }
 }
 
 impl Default for Progress {
@@ -25,13 +44,22 @@ impl Default for Progress {
 impl Progress {
     /// Bars on standard error if standard output is a terminal, else plain lines on standard output.
     pub fn new() -> Self {
-        Self { bars: std::io::stdout().is_terminal().then(MultiProgress::new) }
+        Self { bars: std::io::stdout().is_terminal().then(MultiProgress::new), lines: Lines::Stdout }
+    }
+
+    /// Plain lines at the end of a file.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn to_file(path: &Path) -> std::io::Result<Self> {
+        let file = fs_err::OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self { bars: None, lines: Lines::File(Arc::new(file)) })
     }
 
     /// Says nothing at all.
     pub fn silent() -> Self {
         let bars = MultiProgress::with_draw_target(indicatif::ProgressDrawTarget::hidden());
-        Self { bars: Some(bars) }
+        Self { bars: Some(bars), lines: Lines::Stdout }
     }
 
     /// Prints a line above the bars.
@@ -39,7 +67,7 @@ impl Progress {
         match &self.bars {
             Some(bars) if bars.is_hidden() => {}
             Some(bars) => bars.suspend(|| crate::say!("{text}")),
-            None => crate::say!("{text}"),
+            None => self.lines.say(text),
         }
     }
 
@@ -52,8 +80,8 @@ impl Progress {
         };
         bar.set_length(total);
         let start = Instant::now();
-        let is_plain = self.bars.is_none();
-        Phase { bar, name, unit, is_plain, num_tokens: AtomicU64::new(0), start, last_line: Mutex::new(start) }
+        let lines = self.bars.is_none().then(|| self.lines.clone());
+        Phase { bar, name, unit, lines, num_tokens: AtomicU64::new(0), start, last_line: Mutex::new(start) }
     }
 }
 
@@ -69,7 +97,8 @@ pub struct Phase {
     bar: ProgressBar,
     name: String,
     unit: &'static str,
-    is_plain: bool,
+    /// Where plain lines go; `None` where there is a bar instead.
+    lines: Option<Lines>,
     num_tokens: AtomicU64,
     start: Instant,
     last_line: Mutex<Instant>,
@@ -80,7 +109,7 @@ impl Phase {
     pub fn advance(&self, num_items: u64, num_tokens: u64) {
         self.bar.inc(num_items);
         self.num_tokens.fetch_add(num_tokens, Ordering::Relaxed);
-        if self.is_plain {
+        if self.lines.is_some() {
             self.plain_line();
         } else if num_tokens > 0 {
             self.bar.set_prefix(format!("{:.0} tokens/s", self.tokens_per_s()));
@@ -90,8 +119,8 @@ impl Phase {
     /// Ends the phase: its bar goes, or its plain line comes.
     pub fn finish(self) {
         self.bar.finish_and_clear();
-        if self.is_plain {
-            crate::say!("{}", self.status());
+        if let Some(lines) = &self.lines {
+            lines.say(&self.status());
         }
     }
 
@@ -107,7 +136,8 @@ impl Phase {
         };
         if last.elapsed() >= PLAIN_INTERVAL {
             *last = Instant::now();
-            crate::say!("{}, about {} left", self.status(), HumanDuration(self.remaining()));
+            let text = format!("{}, about {} left", self.status(), HumanDuration(self.remaining()));
+            self.lines.iter().for_each(|lines| lines.say(&text));
         }
     }
 
@@ -136,7 +166,7 @@ mod tests {
 
     #[test]
     fn phase_counts_items_and_tokens_from_many_threads() {
-        let phase = Progress { bars: None }.phase("rollout", 8, "attempts");
+        let phase = Progress { bars: None, lines: Lines::Stdout }.phase("rollout", 8, "attempts");
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| phase.advance(1, 100));

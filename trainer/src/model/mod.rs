@@ -36,4 +36,4 @@ pub use layer::{DecoderLayer, Mixer};
 pub use layout::PackedLayout;
 pub use rope::Rotation;
 pub use save::{save_model, write_tensors};
-pub use weights::{Parameter, WeightFiles, read_tensors};
+pub use weights::{Parameter, WeightFiles};

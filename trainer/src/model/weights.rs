@@ -109,7 +109,8 @@ impl WeightFiles {
         Self::map(dir, files)
     }
 
-    fn map(dir: &Path, files: Vec<PathBuf>) -> Result<Self, ModelFault> {
+    /// Maps these files of `dir`, whose tensors have different names.
+    pub fn map(dir: &Path, files: Vec<PathBuf>) -> Result<Self, ModelFault> {
         let mut found = Self { dir: dir.to_path_buf(), shards: Vec::new(), entries: IndexMap::new() };
         for file in files {
             found.add(file)?;
@@ -233,6 +234,19 @@ impl WeightFiles {
         Ok(Tensor::f_from_data_size(self.bytes(*shard, info), &shape, kind)?)
     }
 
+    /// Names of all tensors, in the files' order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// The tensor of that name as it is, on the CPU.
+    ///
+    /// # Errors
+    /// There is none, or it has a dtype that nobody here uses.
+    pub fn tensor(&self, name: &str) -> Result<Tensor, ModelFault> {
+        if self.entries.contains_key(name) { self.read_any(name) } else { Err(self.missing(name, &[])) }
+    }
+
     fn missing(&self, name: &str, shape: &[i64]) -> ModelFault {
         let message = format!("is missing; expected shape {shape:?}");
         ModelFault::Tensor { file: self.dir.clone(), tensor: name.to_owned(), message }
@@ -242,12 +256,6 @@ impl WeightFiles {
         let file = self.entries.get(key).map_or(&self.dir, |(shard, _)| &self.shards[*shard].file);
         ModelFault::Tensor { file: file.clone(), tensor: key.to_owned(), message }
     }
-}
-
-/// All tensors of one safetensors file, in the file's order, on the CPU.
-pub fn read_tensors(file: &Path) -> Result<Vec<(String, Tensor)>, ModelFault> {
-    let found = WeightFiles::map(file.parent().unwrap_or(file), vec![file.to_path_buf()])?;
-    found.entries.keys().map(|key| Ok((key.clone(), found.read_any(key)?))).collect()
 }
 
 /// Tensors that belong to the same checkpoint but not to the text model.

@@ -68,17 +68,43 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// True when the gradients were scaled down.
     pub clipped: bool,
-    /// Weights whose stored value changed, over weights that had a gradient; 0 in a skipped step.
-    pub changed_weight_fraction: f64,
+    /// Weights whose stored value changed; 0 in a skipped step.
+    pub num_changed: u64,
+    /// Weights that had a gradient; 0 in a skipped step.
+    pub num_weights: u64,
     /// Why nothing was done.
     pub skipped: Option<SkipReason>,
 }
 
-/// One parameter with its state; all tensors but the leaf are flat views or buffers.
+impl StepReport {
+    /// Weights whose stored value changed, over weights that had a gradient; 0 in a skipped step.
+    pub fn changed_weight_fraction(&self) -> f64 {
+        self.num_changed as f64 / self.num_weights.max(1) as f64
+    }
+}
+
+/// Elements `start..start + len` of a parameter, flattened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Index of the parameter.
+    pub param: usize,
+    /// First element.
+    pub start: i64,
+    /// Number of elements; at least 1.
+    pub len: i64,
+}
+
+/// A named parameter: the tensor whose weights are updated and whose gradient is read.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct Param {
     pub(super) name: String,
     pub(super) leaf: Tensor,
+}
+
+/// A piece of a parameter with its state; all tensors are flat views or buffers.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) piece: Piece,
     /// The stored weights, bf16 or fp32, sharing the leaf's memory.
     pub(super) weights: Tensor,
     /// fp32 master of bf16 weights.
@@ -88,10 +114,11 @@ pub(super) struct Slot {
     decays: bool,
 }
 
-/// The optimizer: parameters in a fixed order, and their moments.
+/// The optimizer: parameters in a fixed order, and the moments of the pieces that it updates.
 #[derive(Debug)]
 pub struct AdamW {
     pub(super) options: AdamWOptions,
+    pub(super) params: Vec<Param>,
     pub(super) slots: Vec<Slot>,
     pub(super) num_steps: i64,
     pub(super) skips_in_row: i64,
@@ -115,7 +142,7 @@ pub(super) fn chunk_len(device: Device) -> i64 {
 }
 
 impl AdamW {
-    /// An optimizer over `params`, which keep sharing memory with the given leaf tensors (contiguous, fp32 or bf16).
+    /// An optimizer over the whole of `params`, which keep sharing memory with the given leaf tensors (contiguous, fp32 or bf16).
     ///
     /// # Errors
     /// A parameter of another type.
@@ -123,14 +150,35 @@ impl AdamW {
     /// # Panics
     /// On a name given twice or a tensor that is not contiguous.
     pub fn new(params: Vec<(String, Tensor)>, options: AdamWOptions) -> Result<Self, OptimError> {
+        let whole = |(param, (_, leaf)): (usize, &(String, Tensor))| Piece { param, start: 0, len: leaf.numel() as i64 };
+        let pieces: Vec<Piece> = params.iter().enumerate().map(whole).collect();
+        Self::of_pieces(params, &pieces, options)
+    }
+
+    /// An optimizer that updates only these pieces of `params`, in this order.
+    ///
+    /// # Errors
+    /// As [`AdamW::new`].
+    ///
+    /// # Panics
+    /// As [`AdamW::new`], and on a piece outside its parameter.
+    pub fn of_pieces(
+        params: Vec<(String, Tensor)>,
+        pieces: &[Piece],
+        options: AdamWOptions,
+    ) -> Result<Self, OptimError> {
         let mut names = BTreeSet::new();
-        let mut slots = Vec::with_capacity(params.len());
-        for (name, leaf) in params {
-            assert!(names.insert(name.clone()), "parameter {name} is given twice");
+        for (name, leaf) in &params {
+            assert!(names.insert(name), "parameter {name} is given twice");
             assert!(leaf.is_contiguous(), "parameter {name} is not contiguous");
-            slots.push(Slot::new(name, leaf, options.weights)?);
+            let kind = leaf.kind();
+            if !matches!(kind, Kind::Float | Kind::BFloat16) {
+                return Err(OptimError::Kind { name: name.clone(), kind });
+            }
         }
-        Ok(Self { options, slots, num_steps: 0, skips_in_row: 0 })
+        let slots = pieces.iter().map(|piece| Slot::new(*piece, &params[piece.param].1, options.weights)).collect();
+        let params = params.into_iter().map(|(name, leaf)| Param { name, leaf }).collect();
+        Ok(Self { options, params, slots, num_steps: 0, skips_in_row: 0 })
     }
 
     /// Updates done, skipped ones not counted.
@@ -140,34 +188,53 @@ impl AdamW {
 
     /// Names and leaf tensors, in order.
     pub fn params(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.slots.iter().map(|slot| (slot.name.as_str(), &slot.leaf))
+        self.params.iter().map(|param| (param.name.as_str(), &param.leaf))
     }
 
-    /// The leaves' accumulated gradients, in order, sharing their memory; `None` where there is none.
+    /// The accumulated gradients of the pieces, in order, flat, sharing the leaves' memory; `None` where there is none.
     pub fn gradients(&self) -> Vec<Option<Tensor>> {
-        let grads = self.slots.iter().map(|slot| slot.leaf.grad());
-        grads.map(|grad| grad.defined().then_some(grad)).collect()
+        let of_slot = |slot: &Slot| {
+            let grad = self.params[slot.piece.param].leaf.grad();
+            grad.defined().then(|| grad.reshape([-1]).narrow(0, slot.piece.start, slot.piece.len))
+        };
+        self.slots.iter().map(of_slot).collect()
     }
 
-    /// Sets the leaves' gradients to 0 in place.
-    pub fn zero_grad(&mut self) {
-        for slot in &mut self.slots {
-            slot.leaf.zero_grad();
+    /// Σ g² of each parameter over the pieces here, in order, of gradients in the order of the pieces.
+    pub fn squared_norms(&self, grads: &[Option<Tensor>]) -> Vec<f64> {
+        let mut sums = vec![0.0; self.params.len()];
+        for (slot, square) in self.slots.iter().zip(squared_norms(grads)) {
+            sums[slot.piece.param] += square;
         }
+        sums
     }
 
-    /// One update at learning rate `lr`. `grads` are in the order of the parameters, of their shapes, of any float type; they
-    /// are read only.
+    /// One update at learning rate `lr`. `grads` are in the order of the pieces and of their lengths, of any float type and
+    /// shape; they are read only.
     ///
     /// # Errors
     /// When this is one non-finite step too many in a row.
     pub fn step(&mut self, grads: &[Option<Tensor>], lr: f64) -> Result<StepReport, OptimError> {
-        self.check_shapes(grads);
+        let squares = self.squared_norms(grads);
+        self.step_with_norms(grads, &squares, lr)
+    }
+
+    /// [`AdamW::step`] where Σ g² of each whole parameter is known already: a rank sees its own pieces only.
+    ///
+    /// # Errors
+    /// As [`AdamW::step`].
+    pub fn step_with_norms(
+        &mut self,
+        grads: &[Option<Tensor>],
+        squares: &[f64],
+        lr: f64,
+    ) -> Result<StepReport, OptimError> {
+        self.check_lengths(grads);
+        assert_eq!(squares.len(), self.params.len(), "one squared norm for each parameter");
         let _guard = tch::no_grad_guard();
-        let squares = squared_norms(grads);
         let grad_norm = squares.iter().sum::<f64>().sqrt();
         if let Some(index) = squares.iter().position(|square| !square.is_finite()) {
-            let parameter = self.slots[index].name.clone();
+            let parameter = self.params[index].name.clone();
             return self.skip(SkipReason::NonFiniteGradient { parameter }, grad_norm);
         }
         self.skips_in_row = 0;
@@ -175,16 +242,18 @@ impl AdamW {
         let scale = self.scale(grad_norm, lr);
         let mut changed = Vec::new();
         let mut num_weights = 0;
-        for (index, (slot, grad)) in self.slots.iter_mut().zip(grads).enumerate() {
+        let step_key = mix_key(self.options.seed, self.num_steps as u64);
+        for (slot, grad) in self.slots.iter_mut().zip(grads) {
             let Some(grad) = grad else { continue };
-            let key = mix_key(mix_key(self.options.seed, self.num_steps as u64), index as u64);
-            num_weights += slot.weights.size()[0];
+            let key = mix_key(step_key, slot.piece.param as u64);
+            num_weights += slot.piece.len as u64;
             slot.update(&grad.detach().reshape([-1]), &self.options, &scale, key, &mut changed);
         }
         Ok(StepReport {
             grad_norm,
             clipped: scale.grad_scale < 1.0,
-            changed_weight_fraction: total(&changed) as f64 / num_weights.max(1) as f64,
+            num_changed: total(&changed) as u64,
+            num_weights,
             skipped: None,
         })
     }
@@ -203,14 +272,14 @@ impl AdamW {
         if in_row > limit {
             return Err(OptimError::TooManySkips { in_row, limit, reason });
         }
-        Ok(StepReport { grad_norm, clipped: false, changed_weight_fraction: 0.0, skipped: Some(reason) })
+        Ok(StepReport { grad_norm, clipped: false, num_changed: 0, num_weights: 0, skipped: Some(reason) })
     }
 
-    fn check_shapes(&self, grads: &[Option<Tensor>]) {
-        assert_eq!(grads.len(), self.slots.len(), "one gradient (or none) for each parameter");
+    fn check_lengths(&self, grads: &[Option<Tensor>]) {
+        assert_eq!(grads.len(), self.slots.len(), "one gradient (or none) for each piece");
         for (slot, grad) in self.slots.iter().zip(grads) {
             if let Some(grad) = grad {
-                assert_eq!(grad.size(), slot.leaf.size(), "gradient of {}", slot.name);
+                assert_eq!(grad.numel() as i64, slot.piece.len, "gradient of {}", self.params[slot.piece.param].name);
             }
         }
     }
@@ -229,20 +298,16 @@ impl AdamW {
 }
 
 impl Slot {
-    fn new(name: String, leaf: Tensor, update: WeightUpdate) -> Result<Self, OptimError> {
-        let kind = leaf.kind();
-        if !matches!(kind, Kind::Float | Kind::BFloat16) {
-            return Err(OptimError::Kind { name, kind });
-        }
-        let weights = leaf.detach().view([-1]);
-        let needs_master = kind == Kind::BFloat16 && update == WeightUpdate::Fp32Master;
+    fn new(piece: Piece, leaf: &Tensor, update: WeightUpdate) -> Self {
+        let weights = leaf.detach().view([-1]).narrow(0, piece.start, piece.len);
+        let needs_master = weights.kind() == Kind::BFloat16 && update == WeightUpdate::Fp32Master;
         let master = needs_master.then(|| weights.to_kind(Kind::Float));
         let zeros = || Tensor::zeros(weights.size(), (Kind::Float, weights.device()));
         let (exp_avg, exp_avg_sq, decays) = (zeros(), zeros(), leaf.dim() >= 2);
-        Ok(Self { name, leaf, weights, master, exp_avg, exp_avg_sq, decays })
+        Self { piece, weights, master, exp_avg, exp_avg_sq, decays }
     }
 
-    /// Updates the parameter from its flat gradient, chunk by chunk, and appends the number of changed weights of each chunk.
+    /// Updates the piece from its flat gradient, chunk by chunk, and appends the number of changed weights of each chunk.
     fn update(
         &mut self,
         grad: &Tensor,
@@ -293,7 +358,7 @@ impl Slot {
         let new = match (stored.kind(), &self.master) {
             (Kind::Float, _) => exact,
             (_, Some(_)) => exact.to_kind(Kind::BFloat16),
-            (_, None) => round_to_bf16(&exact, key, start),
+            (_, None) => round_to_bf16(&exact, key, self.piece.start + start),
         };
         let changed = new.ne_tensor(&stored).sum(Kind::Int64);
         stored.copy_(&new);

@@ -62,6 +62,9 @@ pub enum OptimError {
         /// Type and shape that it has.
         found: String,
     },
+    /// A saved tensor cannot be read.
+    #[error("optimizer state: {0}")]
+    Unreadable(String),
     /// The masters are not those of the model's weights.
     #[error(
         "optimizer state: `{name}` does not round to the model's weights: state and weights are of different steps"

@@ -10,6 +10,7 @@ mod rounding;
 mod schedule;
 mod state;
 
-pub use adamw::{AdamW, AdamWOptions, StepReport, WeightUpdate};
+pub use adamw::{AdamW, AdamWOptions, Piece, StepReport, WeightUpdate};
 pub use error::{OptimError, SkipReason};
 pub use schedule::{LearningRate, Schedule};
+pub use state::StateSource;

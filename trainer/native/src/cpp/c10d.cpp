@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #ifdef USE_C10D_NCCL
@@ -68,16 +69,17 @@ Pending* start(c10::intrusive_ptr<c10d::Work> work) { return new Pending{std::mo
 
 extern "C" {
 
-// Rank 0 (`is_server`) listens on `port`; returns when `size` processes have joined.
-char* napmem_store_new(const char* host, int port, int is_server, int size, int64_t timeout_ms, void** store) {
+// The server listens on `port`; returns when `size` processes have joined. Keys get `prefix`.
+char* napmem_store_new(const char* host, int port, int is_server, int size, const char* prefix, int64_t timeout_ms,
+                       void** store) {
   return guarded([&] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(port);
     options.isServer = is_server != 0;
     options.numWorkers = static_cast<std::size_t>(size);
     options.timeout = Milliseconds(timeout_ms);
-    StoreHandle made = c10::make_intrusive<c10d::TCPStore>(std::string(host), options);
-    *store = new StoreHandle(std::move(made));
+    StoreHandle tcp = c10::make_intrusive<c10d::TCPStore>(std::string(host), options);
+    *store = new StoreHandle(c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(tcp)));
   });
 }
 

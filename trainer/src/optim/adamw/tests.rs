@@ -33,7 +33,7 @@ fn five_steps_equal_pytorch() {
     for step in 1..=5 {
         let grads: Vec<_> = (0..2).map(|i| Some(shaped(&format!("p{i}.grad.{step}")))).collect();
         let report = optimizer.step(&grads, 1e-3).unwrap();
-        assert_eq!((report.changed_weight_fraction, report.clipped), (1.0, false));
+        assert_eq!((report.changed_weight_fraction(), report.clipped), (1.0, false));
         let state: BTreeMap<_, _> = optimizer.state_tensors().into_iter().collect();
         for (name, weights) in optimizer.params() {
             // fp32 with another order of the same operations: a few units in the last place.
@@ -70,7 +70,7 @@ fn masters_keep_updates_that_bf16_would_lose() {
     let grad = [Some(full(&[64, 8], 1.0, Kind::BFloat16))];
     let mut fractions = Vec::new();
     for _ in 0..40 {
-        fractions.push(optimizer.step(&grad, 1e-4).unwrap().changed_weight_fraction);
+        fractions.push(optimizer.step(&grad, 1e-4).unwrap().changed_weight_fraction());
     }
     assert_eq!(fractions[..10], [0.0; 10]);
     assert_eq!(fractions.iter().filter(|&&fraction| fraction == 1.0).count(), 1, "{fractions:?}");
@@ -87,7 +87,7 @@ fn stochastic_rounding_moves_the_mean_and_repeats_itself() {
         let options = AdamWOptions { weight_decay: 0.0, weights, seed, ..unclipped() };
         let mut optimizer = single(full(&[256, 1024], 1.0, Kind::BFloat16), options);
         let grad = [Some(full(&[256, 1024], 1.0, Kind::BFloat16))];
-        let first = optimizer.step(&grad, 1e-4).unwrap().changed_weight_fraction;
+        let first = optimizer.step(&grad, 1e-4).unwrap().changed_weight_fraction();
         for _ in 1..10 {
             optimizer.step(&grad, 1e-4).unwrap();
         }
@@ -110,7 +110,7 @@ fn changed_weights_are_counted_exactly_over_chunks() {
         let _ = grad.narrow(0, index, 1).fill_(-2.0);
     }
     let report = optimizer.step(&[Some(grad.shallow_clone())], 0.5).unwrap();
-    assert_eq!(report.changed_weight_fraction, 3.0 / len as f64);
+    assert_eq!(report.changed_weight_fraction(), 3.0 / len as f64);
     assert!((report.grad_norm - 12f64.sqrt()).abs() < 1e-12);
     let expected = grad * -0.25;
     assert!(optimizer.slots[0].weights.allclose(&expected, 1e-6, 0.0, false));
@@ -145,7 +145,7 @@ fn steps_that_are_not_finite_change_nothing_and_stop_after_the_limit() {
         let weights = optimizer.slots[0].weights.copy();
         let report = optimizer.step(&broken, 1e-3).unwrap();
         assert_eq!(report.skipped, Some(SkipReason::NonFiniteGradient { parameter: "w".to_owned() }));
-        assert_eq!(report.changed_weight_fraction, 0.0);
+        assert_eq!(report.changed_weight_fraction(), 0.0);
         assert!(!report.grad_norm.is_finite());
         assert_eq!(optimizer.num_steps(), 1);
         assert!(optimizer.slots[0].weights.equal(&weights));
@@ -172,7 +172,7 @@ fn a_finite_step_forgives_skipped_ones() {
 fn a_rate_of_zero_leaves_the_weights() {
     let mut optimizer = single(full(&[2, 2], 1.0, Kind::Float), unclipped());
     let report = optimizer.step(&[Some(full(&[2, 2], 0.0, Kind::Float))], 0.0).unwrap();
-    assert_eq!(report.changed_weight_fraction, 0.0);
+    assert_eq!(report.changed_weight_fraction(), 0.0);
     assert!(optimizer.slots[0].weights.equal(&full(&[4], 1.0, Kind::Float)));
 }
 
@@ -185,8 +185,38 @@ fn leaves_and_their_gradients_are_shared() {
     let grads = optimizer.gradients();
     optimizer.step(&grads, 0.25).unwrap();
     assert!(leaf.detach().allclose(&full(&[2, 3], 0.5 * (1.0 - 0.0025) - 0.25, Kind::Float), 1e-5, 0.0, false));
-    optimizer.zero_grad();
-    assert!(leaf.grad().equal(&full(&[2, 3], 0.0, Kind::Float)));
+}
+
+#[test]
+fn pieces_take_the_steps_of_the_whole() {
+    for weights in [WeightUpdate::Fp32Master, WeightUpdate::Bf16Stochastic] {
+        let leaf = || (Tensor::arange(12, (Kind::Float, Device::Cpu)).view([3, 4]) / 7.0).to_kind(Kind::BFloat16);
+        let other = || full(&[5], 0.25, Kind::BFloat16);
+        let params = |a: &Tensor, b: &Tensor| vec![("a".to_owned(), a.shallow_clone()), ("b".to_owned(), b.shallow_clone())];
+        let options = AdamWOptions { weights, weight_decay: 0.1, ..AdamWOptions::default() };
+        let (whole_a, whole_b, cut_a, cut_b) = (leaf(), other(), leaf(), other());
+        let mut whole = AdamW::new(params(&whole_a, &whole_b), options).unwrap();
+        let piece = |param, start, len| Piece { param, start, len };
+        let cuts = [vec![piece(1, 0, 2), piece(0, 0, 7)], vec![piece(0, 7, 5), piece(1, 2, 3)]];
+        let mut parts = cuts.clone().map(|cut| AdamW::of_pieces(params(&cut_a, &cut_b), &cut, options).unwrap());
+        for step in 1..=4 {
+            let grads = [full(&[12], 0.3 * f64::from(step), Kind::Float), full(&[5], -0.2, Kind::Float)];
+            let report = whole.step(&grads.each_ref().map(|g| Some(g.shallow_clone())), 1e-2).unwrap();
+            let of = |cut: &[Piece]| -> Vec<_> {
+                cut.iter().map(|p| Some(grads[p.param].narrow(0, p.start, p.len))).collect()
+            };
+            let squares: Vec<Vec<f64>> = parts.iter().zip(&cuts).map(|(part, cut)| part.squared_norms(&of(cut))).collect();
+            let sums: Vec<f64> = (0..2).map(|i| squares[0][i] + squares[1][i]).collect();
+            let mut num_changed = 0;
+            for (part, cut) in parts.iter_mut().zip(&cuts) {
+                let one = part.step_with_norms(&of(cut), &sums, 1e-2).unwrap();
+                assert!((one.grad_norm / report.grad_norm - 1.0).abs() < 1e-12 && one.clipped == report.clipped);
+                num_changed += one.num_changed;
+            }
+            assert_eq!(num_changed, report.num_changed);
+        }
+        assert!(cut_a.equal(&whole_a) && cut_b.equal(&whole_b), "{weights:?}");
+    }
 }
 
 #[test]
