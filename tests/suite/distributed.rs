@@ -34,24 +34,27 @@ fn args(run: &Path, num_ranks: usize, num_steps: u64, more: &[&str]) -> Vec<Stri
     train_args(&scene().train_config(), &settings(run, num_ranks, num_steps), more)
 }
 
-/// A run of [`NUM_STEPS`] steps on one process.
-fn alone() -> &'static Path {
-    static RUN: OnceLock<PathBuf> = OnceLock::new();
-    RUN.get_or_init(|| {
-        let run = scratch("one-process");
-        succeed(&borrowed(&args(&run, 1, NUM_STEPS, &[])));
-        run
-    })
+/// A run of [`NUM_STEPS`] steps on `num_ranks` processes.
+fn made(num_ranks: usize) -> PathBuf {
+    let run = scratch(&format!("ranks-{num_ranks}"));
+    succeed(&borrowed(&args(&run, num_ranks, NUM_STEPS, &[])));
+    run
 }
 
-/// A run of [`NUM_STEPS`] steps on two processes.
+/// The run on one process, which all others are compared with.
+fn alone() -> &'static Path {
+    static RUN: OnceLock<PathBuf> = OnceLock::new();
+    RUN.get_or_init(|| made(1))
+}
+
 fn two() -> &'static Path {
     static RUN: OnceLock<PathBuf> = OnceLock::new();
-    RUN.get_or_init(|| {
-        let run = scratch("two-processes");
-        succeed(&borrowed(&args(&run, 2, NUM_STEPS, &[])));
-        run
-    })
+    RUN.get_or_init(|| made(2))
+}
+
+fn four() -> &'static Path {
+    static RUN: OnceLock<PathBuf> = OnceLock::new();
+    RUN.get_or_init(|| made(4))
 }
 
 /// Insists that a run took the steps of [`alone`] up to `last_step`.
@@ -86,11 +89,9 @@ fn assert_close(run: &Path, last_step: u64) {
 
 #[test]
 fn two_and_four_ranks_take_the_steps_of_one() {
-    let four = scratch("four-processes");
-    succeed(&borrowed(&args(&four, 4, NUM_STEPS, &[])));
     assert_close(two(), NUM_STEPS);
-    assert_close(&four, NUM_STEPS);
-    let log = fs_err::read_to_string(four.join("logs/rank-00003.log")).unwrap();
+    assert_close(four(), NUM_STEPS);
+    let log = fs_err::read_to_string(four().join("logs/rank-00003.log")).unwrap();
     assert!(log.contains("step 1 rollout: 1/1 questions"), "{log}");
 }
 
@@ -98,10 +99,10 @@ fn two_and_four_ranks_take_the_steps_of_one() {
 fn state_and_traffic_are_what_theory_says() {
     let weights = tensors_of(&checkpoint(alone(), 1).join("weights/model.safetensors"));
     let num_weights: usize = weights.iter().map(|(_, t)| t.numel()).sum();
-    for (run, num_ranks) in [(two().to_owned(), 2), (four_steps_less(), 4)] {
+    for (run, num_ranks) in [(two(), 2), (four(), 4)] {
         // Gradients in fp32 one way, fp32 weights the other: 2·P·(W − 1)/W numbers.
         let expected = (2 * 4 * num_weights * (num_ranks - 1) / num_ranks) as f64;
-        let sent = metrics(&run, 1)
+        let sent = metrics(run, 1)
             .iter()
             .find_map(|line| line.get("distributed/sent_bytes_per_update")?.as_f64())
             .expect("the bytes are logged");
@@ -109,7 +110,7 @@ fn state_and_traffic_are_what_theory_says() {
         let parts: Vec<usize> = (1..=num_ranks)
             .map(|rank| {
                 let name = format!("optimizer-{rank:05}-of-{num_ranks:05}.safetensors");
-                let state = tensors_of(&checkpoint(&run, 1).join(name));
+                let state = tensors_of(&checkpoint(run, 1).join(name));
                 state.iter().filter(|(name, _)| name.contains('.')).map(|(_, t)| t.numel()).sum()
             })
             .collect();
@@ -117,13 +118,6 @@ fn state_and_traffic_are_what_theory_says() {
         let share = 2 * num_weights / num_ranks;
         assert!(parts.iter().all(|&n| n.abs_diff(share) * 50 < share), "{num_ranks} ranks: {parts:?}");
     }
-}
-
-/// A run of one step on four processes.
-fn four_steps_less() -> PathBuf {
-    let run = scratch("four-one-step");
-    succeed(&borrowed(&args(&run, 4, 1, &[])));
-    run
 }
 
 #[test]

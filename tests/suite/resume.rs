@@ -10,8 +10,8 @@ use napmem::distributed::World;
 use napmem::interrupt::{Interrupt, Interrupted};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::rc::Rc;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A run that has not reached a file after so long hangs.

@@ -35,10 +35,12 @@ impl Expected {
     }
 }
 
-/// All tensors of a safetensors file.
+/// All tensors of a safetensors file, by name.
 pub fn tensors_of(file: &Path) -> Vec<(String, Tensor)> {
     let files = WeightFiles::map(file, vec![file.to_owned()]).unwrap();
-    files.names().map(|name| (name.to_owned(), files.tensor(name).unwrap())).collect()
+    let mut names: Vec<&str> = files.names().collect();
+    names.sort_unstable();
+    names.into_iter().map(|name| (name.to_owned(), files.tensor(name).unwrap())).collect()
 }
 
 /// A fixture's `texts.json`.

@@ -2,8 +2,8 @@
 
 use crate::config::EvalConfig;
 use crate::data::{Dataset, mix};
-use crate::interrupt::{Interrupt, Interrupted};
 use crate::distributed::World;
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::metrics::{Metrics, Progress};
 use crate::policy::Policy;
 use crate::rollouts::{evaluate, evaluation_metrics};
@@ -66,7 +66,8 @@ pub fn answer(
     let phase = progress.phase("questions", questions.len() as u64, "questions");
     let seed = mix(eval.config.train.seed, EVALUATION_STREAM);
     let advance = |n, tokens| phase.advance(n, tokens);
-    let trajectories = evaluate(&eval.config, &World::single(), policy, dataset, questions, (eval.num_attempts, seed), &advance)?;
+    let trajectories =
+        evaluate(&eval.config, &World::single(), policy, dataset, questions, (eval.num_attempts, seed), &advance)?;
     phase.finish();
     Ok(trajectories)
 }

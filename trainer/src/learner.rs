@@ -184,7 +184,8 @@ impl Learner {
         }
         let weights: Vec<u64> = units.iter().map(|(_, sum)| *sum).collect();
         let ranks = balance(&weights, self.world.size());
-        let own: Vec<u64> = units.iter().zip(ranks).filter(|(_, r)| *r == self.world.rank()).map(|(u, _)| u.0).collect();
+        let own: Vec<u64> =
+            units.iter().zip(ranks).filter(|(_, r)| *r == self.world.rank()).map(|(u, _)| u.0).collect();
         let parts = share.iter().enumerate().filter(|(i, _)| own.contains(&unit_of(*i)));
         parts.map(|(_, (_, sequence))| *sequence).collect()
     }

@@ -4,7 +4,9 @@
 //! policy, log. Every `validation_every` steps the policy answers questions about users it never learns from; checkpoints
 //! hold everything that a step depends on, so that a resumed run takes the same steps as one that was never stopped.
 
-use crate::checkpoint::{Best, Checkpoint, CheckpointMeta, DataPosition, RunFolder, latest_complete, prune, record_best};
+use crate::checkpoint::{
+    Best, Checkpoint, CheckpointMeta, DataPosition, RunFolder, latest_complete, prune, record_best,
+};
 use crate::config::{TrainConfig, refuse_other_settings};
 use crate::data::{Dataset, epoch_order, mix};
 use crate::distributed::{World, balance, log_file};
@@ -140,8 +142,7 @@ impl<'a> Run<'a> {
         let ranks = balance(&expected, self.world.size());
         let own = jobs.into_iter().zip(ranks).filter(|(_, rank)| *rank == self.world.rank());
         let own: Vec<EpisodeJob> = own.map(|(job, _)| job).collect();
-        let phase =
-            self.progress.phase(format!("step {} rollout", self.state.step + 1), own.len() as u64, "questions");
+        let phase = self.progress.phase(format!("step {} rollout", self.state.step + 1), own.len() as u64, "questions");
         let (trajectories, stats) = run_jobs(self.config, &self.policy, &own, &self.config.rollout.sampling)?;
         phase.advance(own.len() as u64, stats.num_sampled_tokens as u64);
         phase.finish();

@@ -65,13 +65,8 @@ impl ProcessGroup {
             let port = c_int::from(meeting.port);
             ffi::napmem_store_new(host.as_ptr(), port, is_server, size, prefix.as_ptr(), timeout_ms, &raw mut store)
         })?;
-        let mut group = Self {
-            raw: ptr::null_mut(),
-            store,
-            rank: meeting.rank,
-            size: meeting.size,
-            num_sent_bytes: Cell::new(0),
-        };
+        let mut group =
+            Self { raw: ptr::null_mut(), store, rank: meeting.rank, size: meeting.size, num_sent_bytes: Cell::new(0) };
         let device = cuda_device.map_or(-1, int);
         // SAFETY: `store` is a live handle; the call stores one pointer.
         ffi::checked(unsafe {
@@ -104,9 +99,7 @@ impl ProcessGroup {
             self.count(num_bytes(tensor));
         }
         // SAFETY: a live group and tensor; the shim keeps its own reference to the tensor.
-        self.start(|pending| unsafe {
-            ffi::napmem_broadcast(self.raw, tensor.as_ptr().cast(), int(root), pending)
-        })
+        self.start(|pending| unsafe { ffi::napmem_broadcast(self.raw, tensor.as_ptr().cast(), int(root), pending) })
     }
 
     /// `output` \[size·n\] gets the `input` \[n\] of all ranks in order, of one type.
@@ -147,10 +140,7 @@ impl ProcessGroup {
         unsafe { ffi::napmem_group_abort(self.raw) }
     }
 
-    fn start(
-        &self,
-        call: impl FnOnce(*mut *mut c_void) -> *mut std::ffi::c_char,
-    ) -> Result<Pending, NativeError> {
+    fn start(&self, call: impl FnOnce(*mut *mut c_void) -> *mut std::ffi::c_char) -> Result<Pending, NativeError> {
         let mut raw = ptr::null_mut();
         ffi::checked(call(&raw mut raw))?;
         Ok(Pending { raw })
@@ -240,7 +230,8 @@ mod tests {
             // The sum of these in any other order than that of ranks has other bits.
             let values = [1e8f32, 1.0, -1e8];
             let parts = on_ranks(size, SECONDS, |group| {
-                let input = Tensor::full([2 * size as i64], f64::from(values[group.rank()]), (Kind::Float, Device::Cpu));
+                let input =
+                    Tensor::full([2 * size as i64], f64::from(values[group.rank()]), (Kind::Float, Device::Cpu));
                 let output = Tensor::zeros([2], (Kind::Float, Device::Cpu));
                 group.reduce_scatter(&output, &input).unwrap().wait().unwrap();
                 assert_eq!(group.num_sent_bytes(), 8 * (size as u64 - 1));

@@ -60,11 +60,7 @@ impl FileEntry {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write<E>(
-        dir: &Path,
-        name: &str,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<Self, CheckpointError>
+    pub fn write<E>(dir: &Path, name: &str, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<Self, CheckpointError>
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {

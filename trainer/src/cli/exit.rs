@@ -41,8 +41,7 @@ pub fn error_text(error: &anyhow::Error) -> String {
 
 /// Tells the user, or the launcher that started this process among others, how it failed.
 pub fn tell(error: &anyhow::Error) {
-    let is_consequence =
-        error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DistributedError::Peer { .. })));
+    let is_consequence = error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DistributedError::Peer { .. })));
     if !crate::distributed::report(exit_code(error), &error_text(error), is_consequence) {
         eprintln!("napmem: {}", error_text(error));
     }

@@ -52,11 +52,7 @@ pub struct TrainArgs {
 /// Checks or trains.
 pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
     let config = args.config.load_train()?;
-    if args.dry_run {
-        dry_run(&config, args.resume)
-    } else {
-        train(config, args.resume, &Interrupt::install()?)
-    }
+    if args.dry_run { dry_run(&config, args.resume) } else { train(config, args.resume, &Interrupt::install()?) }
 }
 
 /// Trains as one rank of those that the environment speaks of, or starts the ranks of this host, or trains alone.

@@ -104,7 +104,11 @@ pub fn launch(options: &LaunchOptions, interrupt: &Interrupt, say: &dyn Fn(&str)
         if attempt == options.max_restarts || FINAL_CODES.contains(&failure.code) {
             return Err(DistributedError::RankFailed(failure));
         }
-        say(&format!("{failure}; starting again from the last checkpoint ({} of {})", attempt + 1, options.max_restarts));
+        say(&format!(
+            "{failure}; starting again from the last checkpoint ({} of {})",
+            attempt + 1,
+            options.max_restarts
+        ));
     }
     unreachable!("the loop ends by returning")
 }
@@ -239,12 +243,8 @@ fn start_rank(options: &LaunchOptions, attempt: usize, rank: usize, port: u16) -
     if attempt > 0 && !options.arguments.contains(&options.resume) {
         command.arg(&options.resume);
     }
-    let variables = [
-        ("RANK", rank),
-        ("LOCAL_RANK", rank),
-        ("WORLD_SIZE", options.size),
-        ("TORCHELASTIC_RESTART_COUNT", attempt),
-    ];
+    let variables =
+        [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", options.size), ("TORCHELASTIC_RESTART_COUNT", attempt)];
     command.envs(variables.map(|(name, value)| (name, value.to_string())));
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.env(REPORT_VARIABLE, &report).stdin(Stdio::piped());

@@ -162,7 +162,10 @@ mod tests {
             (vec![piece(2, 0, 1)], 1),
         ];
         assert_eq!(pieces, expected);
-        assert_eq!(partition.owned(0), [piece(0, 0, 2), piece(1, 0, 2), piece(1, 4, 1), piece(3, 0, 1), piece(2, 0, 1)]);
+        assert_eq!(
+            partition.owned(0),
+            [piece(0, 0, 2), piece(1, 0, 2), piece(1, 4, 1), piece(3, 0, 1), piece(2, 0, 1)]
+        );
         assert_eq!(partition.owned(1), [piece(0, 2, 1), piece(1, 2, 2), piece(3, 1, 1)]);
     }
 

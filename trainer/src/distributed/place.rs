@@ -132,7 +132,10 @@ mod tests {
             (&[("WORLD_SIZE", "2")], "environment variable RANK is missing beside WORLD_SIZE"),
             (&[("WORLD_SIZE", "2"), ("RANK", "x")], "environment variable RANK must be a whole number, got `x`"),
             (&[("WORLD_SIZE", "2"), ("RANK", "2")], "environment variable RANK must be below WORLD_SIZE = 2, got 2"),
-            (&[("WORLD_SIZE", "2"), ("RANK", "1")], "environment variable MASTER_ADDR is missing; it names the host of rank 0"),
+            (
+                &[("WORLD_SIZE", "2"), ("RANK", "1")],
+                "environment variable MASTER_ADDR is missing; it names the host of rank 0",
+            ),
             (
                 &[("WORLD_SIZE", "2"), ("RANK", "1"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "70000")],
                 "environment variable MASTER_PORT must be a port, 1 to 65535, got `70000`",

@@ -150,7 +150,8 @@ impl AdamW {
     /// # Panics
     /// On a name given twice or a tensor that is not contiguous.
     pub fn new(params: Vec<(String, Tensor)>, options: AdamWOptions) -> Result<Self, OptimError> {
-        let whole = |(param, (_, leaf)): (usize, &(String, Tensor))| Piece { param, start: 0, len: leaf.numel() as i64 };
+        let whole =
+            |(param, (_, leaf)): (usize, &(String, Tensor))| Piece { param, start: 0, len: leaf.numel() as i64 };
         let pieces: Vec<Piece> = params.iter().enumerate().map(whole).collect();
         Self::of_pieces(params, &pieces, options)
     }

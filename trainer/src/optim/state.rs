@@ -96,8 +96,10 @@ impl AdamW {
     /// Saved names by what they are a state of, such as `exp_avg.{name}`.
     fn sort_names(&self, names: Vec<String>) -> Result<BTreeMap<String, Vec<Saved>>, OptimError> {
         let with_master = |p: &Param| p.leaf.kind() == Kind::BFloat16 && self.has_masters();
-        let parts = |p: &Param| ["exp_avg", "exp_avg_sq", "master"].into_iter().take(if with_master(p) { 3 } else { 2 });
-        let of_param = |p: &Param| parts(p).map(|part| (format!("{part}.{}", p.name), p.leaf.numel() as i64)).collect::<Vec<_>>();
+        let parts =
+            |p: &Param| ["exp_avg", "exp_avg_sq", "master"].into_iter().take(if with_master(p) { 3 } else { 2 });
+        let of_param =
+            |p: &Param| parts(p).map(|part| (format!("{part}.{}", p.name), p.leaf.numel() as i64)).collect::<Vec<_>>();
         let lens: BTreeMap<String, i64> = self.params.iter().flat_map(of_param).collect();
         let mut sorted: BTreeMap<String, Vec<Saved>> = BTreeMap::new();
         for name in names {
@@ -288,7 +290,9 @@ mod tests {
         let leaves = || [values(Kind::BFloat16, &[3, 5], 0.07), values(Kind::Float, &[4], 0.2)];
         let step = |ranks: &mut [(AdamW, Vec<Piece>)], number: i64| {
             let whole: Vec<Tensor> = grads(number).into_iter().map(|g| g.unwrap().reshape([-1])).collect();
-            let of = |pieces: &[Piece]| pieces.iter().map(|p| Some(whole[p.param].narrow(0, p.start, p.len))).collect::<Vec<_>>();
+            let of = |pieces: &[Piece]| {
+                pieces.iter().map(|p| Some(whole[p.param].narrow(0, p.start, p.len))).collect::<Vec<_>>()
+            };
             let mut squares = vec![0.0; 2];
             for (optimizer, pieces) in &mut *ranks {
                 optimizer.squared_norms(&of(pieces)).iter().zip(&mut squares).for_each(|(one, sum)| *sum += one);

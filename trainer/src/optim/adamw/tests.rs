@@ -192,7 +192,8 @@ fn pieces_take_the_steps_of_the_whole() {
     for weights in [WeightUpdate::Fp32Master, WeightUpdate::Bf16Stochastic] {
         let leaf = || (Tensor::arange(12, (Kind::Float, Device::Cpu)).view([3, 4]) / 7.0).to_kind(Kind::BFloat16);
         let other = || full(&[5], 0.25, Kind::BFloat16);
-        let params = |a: &Tensor, b: &Tensor| vec![("a".to_owned(), a.shallow_clone()), ("b".to_owned(), b.shallow_clone())];
+        let params =
+            |a: &Tensor, b: &Tensor| vec![("a".to_owned(), a.shallow_clone()), ("b".to_owned(), b.shallow_clone())];
         let options = AdamWOptions { weights, weight_decay: 0.1, ..AdamWOptions::default() };
         let (whole_a, whole_b, cut_a, cut_b) = (leaf(), other(), leaf(), other());
         let mut whole = AdamW::new(params(&whole_a, &whole_b), options).unwrap();
@@ -205,7 +206,8 @@ fn pieces_take_the_steps_of_the_whole() {
             let of = |cut: &[Piece]| -> Vec<_> {
                 cut.iter().map(|p| Some(grads[p.param].narrow(0, p.start, p.len))).collect()
             };
-            let squares: Vec<Vec<f64>> = parts.iter().zip(&cuts).map(|(part, cut)| part.squared_norms(&of(cut))).collect();
+            let squares: Vec<Vec<f64>> =
+                parts.iter().zip(&cuts).map(|(part, cut)| part.squared_norms(&of(cut))).collect();
             let sums: Vec<f64> = (0..2).map(|i| squares[0][i] + squares[1][i]).collect();
             let mut num_changed = 0;
             for (part, cut) in parts.iter_mut().zip(&cuts) {
