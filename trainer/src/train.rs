@@ -21,6 +21,7 @@ use napmem_native::{peak_resident_bytes, reset_peak_resident};
 use napmem_rollout::episode::EpisodeJob;
 use napmem_rollout::tools::Tool;
 use napmem_rollout::trajectory::{self, Trajectory};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
@@ -72,6 +73,24 @@ struct Run<'a> {
     num_steps: u64,
 }
 
+/// What the ranks' rollouts took: the slowest one's seconds, the tokens of all.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct RolloutTimes {
+    prefill_s: f64,
+    decode_s: f64,
+    num_tokens: u64,
+}
+
+impl RolloutTimes {
+    fn merge(self, other: Self) -> Self {
+        Self {
+            prefill_s: self.prefill_s.max(other.prefill_s),
+            decode_s: self.decode_s.max(other.decode_s),
+            num_tokens: self.num_tokens + other.num_tokens,
+        }
+    }
+}
+
 /// Where a run writes.
 struct Outputs {
     folder: RunFolder,
@@ -115,13 +134,10 @@ impl<'a> Run<'a> {
             self.dataset.job(&self.dataset.train[q], first_group + i as u64, stream, rollout.group_size)
         };
         let jobs: Vec<EpisodeJob> = chosen.iter().enumerate().map(job).collect();
-        let (trajectories, stats) = metrics.time("gen", || self.roll_out(jobs))?;
-        let sums = stats.iter().fold((0.0f64, 0.0f64, 0.0), |(prefill, decode, tokens), one| {
-            (prefill.max(one.0), decode.max(one.1), tokens + one.2)
-        });
-        metrics.set("timing_s/gen_prefill", sums.0);
-        metrics.set("timing_s/gen_decode", sums.1);
-        metrics.set("perf/gen_tokens_per_s", sums.2 / (sums.0 + sums.1));
+        let (trajectories, times) = metrics.time("gen", || self.roll_out(jobs))?;
+        metrics.set("timing_s/gen_prefill", times.prefill_s);
+        metrics.set("timing_s/gen_decode", times.decode_s);
+        metrics.set("perf/gen_tokens_per_s", times.num_tokens as f64 / (times.prefill_s + times.decode_s));
         if self.world.size() > 1 {
             for group in trajectories.chunk_by(|a, b| a.group_id == b.group_id) {
                 let num_tokens: usize = group.iter().map(|trajectory| trajectory.token_ids.len()).sum();
@@ -133,9 +149,8 @@ impl<'a> Run<'a> {
         Ok(trajectories)
     }
 
-    /// Rolls out this rank's part of `jobs`; the trajectories of all ranks, and each one's seconds of prefill and decode and its
-    /// sampled tokens.
-    fn roll_out(&self, jobs: Vec<EpisodeJob>) -> anyhow::Result<(Vec<Trajectory>, Vec<(f64, f64, f64)>)> {
+    /// Rolls out this rank's part of `jobs`; the trajectories of all ranks and what they took.
+    fn roll_out(&self, jobs: Vec<EpisodeJob>) -> anyhow::Result<(Vec<Trajectory>, RolloutTimes)> {
         let known = &self.state.attempt_tokens;
         let usual = known.values().sum::<u64>() / (known.len() as u64).max(1);
         let expected: Vec<u64> = jobs.iter().map(|job| *known.get(&job.question.id).unwrap_or(&usual)).collect();
@@ -148,8 +163,13 @@ impl<'a> Run<'a> {
         phase.finish();
         crate::fault::point("rollout", self.world.rank())?;
         let all = gather_trajectories(&self.world, trajectories)?;
-        let own_stats = (stats.prefill_s, stats.decode_s, stats.num_sampled_tokens as f64);
-        Ok((all, self.world.gather("times of a rollout", own_stats)?))
+        let own = RolloutTimes {
+            prefill_s: stats.prefill_s,
+            decode_s: stats.decode_s,
+            num_tokens: stats.num_sampled_tokens as u64,
+        };
+        let times = self.world.gather("times of a rollout", own)?;
+        Ok((all, times.into_iter().fold(RolloutTimes::default(), RolloutTimes::merge)))
     }
 
     /// The place of the next batch: a rest that fills no batch is left out of its epoch.

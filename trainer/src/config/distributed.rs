@@ -3,7 +3,7 @@
 use super::ConfigError;
 use super::validate::Check;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 use toml::Value;
 
@@ -80,7 +80,7 @@ impl DistributedSection {
     ///
     /// # Errors
     /// More than there are GPUs.
-    pub fn num_processes(&self, device: super::Device, file: &PathBuf) -> Result<usize, ConfigError> {
+    pub fn num_processes(&self, device: super::Device, file: &Path) -> Result<usize, ConfigError> {
         let fault = |problem: String| ConfigError::Key {
             origin: file.display().to_string(),
             key: "distributed.processes".to_owned(),
@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn a_cpu_takes_as_many_as_asked() {
-        let file = PathBuf::from("c.toml");
+        let file = Path::new("c.toml");
         let section = |processes| DistributedSection { processes, ..DistributedSection::default() };
-        assert_eq!(section(Processes::Auto).num_processes(Device::Cpu, &file).unwrap(), 1);
-        assert_eq!(section(Processes::Count(4)).num_processes(Device::Cpu, &file).unwrap(), 4);
+        assert_eq!(section(Processes::Auto).num_processes(Device::Cpu, file).unwrap(), 1);
+        assert_eq!(section(Processes::Count(4)).num_processes(Device::Cpu, file).unwrap(), 4);
         assert_eq!(DistributedSection::default().bucket_len() * 4, 64 << 20);
     }
 }

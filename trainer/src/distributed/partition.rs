@@ -196,9 +196,8 @@ mod tests {
             for bucket in partition.buckets() {
                 let len: i64 = bucket.pieces.iter().map(|piece| piece.len).sum();
                 prop_assert!(len <= bucket_len && bucket.share * num_ranks as i64 >= len);
-                prop_assert!(bucket.pieces.iter().all(|p| {
-                    (specs[p.param].stage, specs[p.param].kind) == (bucket.stage, bucket.kind)
-                }));
+                let is_alike = |spec: &ParameterSpec| (spec.stage, spec.kind) == (bucket.stage, bucket.kind);
+                prop_assert!(bucket.pieces.iter().all(|piece| is_alike(&specs[piece.param])));
             }
         }
     }
