@@ -41,6 +41,7 @@ pub fn adamw_options(optim: &OptimSection, seed: u64) -> AdamWOptions {
         weights: optim.weights,
         seed,
         max_skipped_steps: optim.max_skipped_steps,
+        offload: optim.offload,
     }
 }
 

@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod model;
 pub mod optim;
 pub mod passes;
+pub mod plan;
 pub mod policy;
 pub mod rollouts;
 pub mod sft;

@@ -121,6 +121,14 @@ impl Checkpoint {
         Ok(Self { dir: dir.to_owned(), meta: read_manifest(dir)?.meta })
     }
 
+    /// Its files, as the manifest lists them.
+    ///
+    /// # Errors
+    /// The manifest cannot be read.
+    pub fn files(&self) -> Result<Vec<FileEntry>, CheckpointError> {
+        Ok(read_manifest(&self.dir)?.files)
+    }
+
     /// Its folder.
     pub fn dir(&self) -> &Path {
         &self.dir

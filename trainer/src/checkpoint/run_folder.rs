@@ -87,7 +87,12 @@ impl RunFolder {
 
     /// Trajectories as JSON lines.
     pub fn trajectories_dir(&self) -> PathBuf {
-        self.path.join("trajectories")
+        Self::trajectories_of(&self.path)
+    }
+
+    /// Trajectories of the run in `run_dir`, as JSON lines.
+    pub fn trajectories_of(run_dir: &Path) -> PathBuf {
+        run_dir.join("trajectories")
     }
 
     /// What ranks other than the first say, one file each.

@@ -1,8 +1,8 @@
 //! `napmem doctor`: versions, devices, threads, what is missing and how to get it.
 
 use super::machine;
-use crate::config::memory::gibibytes;
 use crate::config::{commit, version};
+use crate::plan::gibibytes;
 use clap::Args;
 use std::fmt::Display;
 use std::path::Path;

@@ -3,11 +3,11 @@
 
 use crate::checkpoint::{CheckpointError, RunFolderError};
 use crate::config::ConfigError;
-use crate::config::memory::ShapeError;
 use crate::distributed::DistributedError;
 use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
 use crate::model::ModelFault;
+use crate::plan::ShapeError;
 use napmem_rollout::build::BuildError;
 use napmem_rollout::chat::ChatError;
 use napmem_rollout::datasets::DatasetError;

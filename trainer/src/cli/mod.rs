@@ -5,6 +5,7 @@
 
 mod ask;
 mod build;
+mod checkpoint;
 mod compare;
 mod doctor;
 mod eval;
@@ -15,6 +16,7 @@ mod import;
 mod init;
 mod machine;
 mod mechanical;
+mod plan;
 mod pyramid_folder;
 mod sample_world;
 mod search;
@@ -55,6 +57,8 @@ enum Command {
     Init(init::InitArgs),
     Mechanical(mechanical::MechanicalArgs),
     Train(train::TrainArgs),
+    Plan(plan::PlanArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
     Sft(sft::SftArgs),
     Eval(eval::EvalArgs),
     Ask(ask::AskArgs),
@@ -75,6 +79,8 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Init(args) => init::run(&args),
         Command::Mechanical(args) => mechanical::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Sft(args) => sft::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Ask(args) => ask::run(&args),

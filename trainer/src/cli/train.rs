@@ -2,11 +2,12 @@
 
 use super::machine;
 use crate::checkpoint::{RunFolder, RunFolderError, latest_complete};
-use crate::config::memory::{ModelShape, estimate, gibibytes};
 use crate::config::{ConfigError, Device, ReferencePlace, TrainConfig, refuse_other_settings};
 use crate::data::Dataset;
 use crate::distributed::{LaunchOptions, Place, World, launch, watch_launcher};
 use crate::interrupt::Interrupt;
+use crate::model::ModelConfig;
+use crate::plan::{check_weight_files, estimate, gibibytes};
 use clap::Args;
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -134,13 +135,20 @@ fn run_folder(config: &TrainConfig, resume: bool) -> anyhow::Result<()> {
 }
 
 fn memory(config: &TrainConfig, device: tch::Device) -> anyhow::Result<()> {
-    let shape = ModelShape::read(&config.model.path)?;
-    let estimate = estimate(&shape, config);
-    crate::say!("memory of {:.3} billion parameters on {device:?}, estimated:", shape.num_parameters as f64 / 1e9);
+    check_weight_files(&config.model.path)?;
+    let model = ModelConfig::load(&config.model.path)?;
+    let num_ranks = config.distributed.num_processes(config.model.device, &config.file)?;
+    let estimate = estimate(&model, config.raw(), num_ranks as u64);
+    let ranks = if num_ranks == 1 { String::new() } else { format!(", on each of {num_ranks} ranks") };
+    let billions = model.num_parameters() as f64 / 1e9;
+    crate::say!("memory of {billions:.3} billion parameters on {device:?}{ranks}, estimated:");
     crate::say!("{}", estimate.to_string().trim_end());
     let (needed, there) = match device {
         tch::Device::Cuda(index) => (estimate.device_peak, machine::gpus().get(index).map(|gpu| gpu.memory)),
-        _ => (estimate.device_peak + estimate.host, machine::host_memory().map(|memory| memory.available)),
+        _ => {
+            let all = (estimate.device_peak + estimate.host) * num_ranks as u64;
+            (all, machine::host_memory().map(|memory| memory.available))
+        }
     };
     let Some(there) = there else { return Ok(()) };
     crate::say!("  {:<20} {:>9.3} GiB", "available", gibibytes(there));
@@ -157,6 +165,9 @@ fn advice(config: &TrainConfig) -> String {
     }
     if config.grpo.kl_coefficient > 0.0 && config.grpo.reference == ReferencePlace::Device {
         options.push("`grpo.reference` \"reload\" or \"cpu\"");
+    }
+    if !config.optim.offload {
+        options.push("`optim.offload` true on a GPU");
     }
     options.push("`optim.weights` \"bf16-stochastic\" with `model.dtype` \"bfloat16\"");
     format!("What helps: {}.", options.join(", "))

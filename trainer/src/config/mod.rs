@@ -9,7 +9,6 @@ mod construction;
 mod distributed;
 mod embedding;
 mod error;
-pub mod memory;
 mod resolved;
 pub mod sections;
 mod source;
@@ -112,6 +111,11 @@ impl TrainConfig {
     /// Reads and checks a config file with overrides on top.
     pub fn load(file: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         validate::train(&Source::read(file, overrides)?)
+    }
+
+    /// The sections as typed.
+    pub fn raw(&self) -> &RawTrain {
+        &self.raw
     }
 
     /// Every key with its value, defaults included, as a config file that gives this config again.

@@ -9,13 +9,14 @@ use toml::{Table, Value};
 
 /// Keys that may change between a run and its resumption, because no number of a step depends on them (but for rounding, on the
 /// number of processes).
-const MAY_DIFFER: [&str; 10] = [
+const MAY_DIFFER: [&str; 11] = [
     "train.run_dir",
     "train.validation_every",
     "train.validation_questions",
     "train.checkpoint_every",
     "train.keep_last",
     "model.threads",
+    "optim.offload",
     "distributed.processes",
     "distributed.timeout_s",
     "distributed.max_restarts",

@@ -370,6 +370,8 @@ pub struct OptimSection {
     pub weights: WeightUpdate,
     /// Non-finite steps in a row before the run stops.
     pub max_skipped_steps: usize,
+    /// Keep moments and masters in host memory and update there.
+    pub offload: bool,
 }
 
 impl Default for OptimSection {
@@ -385,6 +387,7 @@ impl Default for OptimSection {
             warmup_steps: 0,
             weights: WeightUpdate::Fp32Master,
             max_skipped_steps: 5,
+            offload: false,
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct AdamWOptions {
     pub seed: u64,
     /// Skipped steps in a row that are tolerated; one more is an error.
     pub max_skipped_steps: usize,
+    /// Moments and masters lie in host memory and are updated there, chunk by chunk, wherever the weights are.
+    pub offload: bool,
 }
 
 impl Default for AdamWOptions {
@@ -57,6 +59,7 @@ impl Default for AdamWOptions {
             weights: WeightUpdate::Fp32Master,
             seed: 0,
             max_skipped_steps: 3,
+            offload: false,
         }
     }
 }
@@ -177,7 +180,7 @@ impl AdamW {
                 return Err(OptimError::Kind { name: name.clone(), kind });
             }
         }
-        let slots = pieces.iter().map(|piece| Slot::new(*piece, &params[piece.param].1, options.weights)).collect();
+        let slots = pieces.iter().map(|piece| Slot::new(*piece, &params[piece.param].1, &options)).collect();
         let params = params.into_iter().map(|(name, leaf)| Param { name, leaf }).collect();
         Ok(Self { options, params, slots, num_steps: 0, skips_in_row: 0 })
     }
@@ -299,11 +302,12 @@ impl AdamW {
 }
 
 impl Slot {
-    fn new(piece: Piece, leaf: &Tensor, update: WeightUpdate) -> Self {
+    fn new(piece: Piece, leaf: &Tensor, options: &AdamWOptions) -> Self {
         let weights = leaf.detach().view([-1]).narrow(0, piece.start, piece.len);
-        let needs_master = weights.kind() == Kind::BFloat16 && update == WeightUpdate::Fp32Master;
-        let master = needs_master.then(|| weights.to_kind(Kind::Float));
-        let zeros = || Tensor::zeros(weights.size(), (Kind::Float, weights.device()));
+        let device = if options.offload { Device::Cpu } else { weights.device() };
+        let needs_master = weights.kind() == Kind::BFloat16 && options.weights == WeightUpdate::Fp32Master;
+        let master = needs_master.then(|| weights.to_kind(Kind::Float).to_device(device));
+        let zeros = || Tensor::zeros(weights.size(), (Kind::Float, device));
         let (exp_avg, exp_avg_sq, decays) = (zeros(), zeros(), leaf.dim() >= 2);
         Self { piece, weights, master, exp_avg, exp_avg_sq, decays }
     }
@@ -321,7 +325,8 @@ impl Slot {
         let chunk = chunk_len(self.weights.device());
         for start in (0..len).step_by(chunk as usize) {
             let n = chunk.min(len - start);
-            let grad = scaled(&grad.narrow(0, start, n), scale.grad_scale);
+            let grad = grad.narrow(0, start, n).to_device(self.exp_avg.device());
+            let grad = scaled(&grad, scale.grad_scale);
             let direction = self.direction(&grad, start, options, scale);
             let decay = if self.decays { scale.decay } else { 1.0 };
             changed.push(self.apply(&direction, start, decay, key));
@@ -350,7 +355,7 @@ impl Slot {
         let mut exact = match &self.master {
             Some(master) => master.narrow(0, start, n),
             // A copy: the old values are still needed to count changes.
-            None => stored.to_dtype(Kind::Float, false, true),
+            None => stored.to_dtype(Kind::Float, false, true).to_device(direction.device()),
         };
         if decay != 1.0 {
             let _ = exact.g_mul_scalar_(decay);
@@ -361,6 +366,7 @@ impl Slot {
             (_, Some(_)) => exact.to_kind(Kind::BFloat16),
             (_, None) => round_to_bf16(&exact, key, self.piece.start + start),
         };
+        let new = new.to_device(stored.device());
         let changed = new.ne_tensor(&stored).sum(Kind::Int64);
         stored.copy_(&new);
         changed
