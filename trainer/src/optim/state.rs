@@ -342,12 +342,12 @@ mod tests {
         let mut outside = state();
         outside.insert("exp_avg.b[2:5]".to_owned(), Tensor::zeros([3], (Kind::Float, Device::Cpu)));
         let mut misfit = state();
-        misfit.insert("exp_avg.b".to_owned(), Tensor::zeros([5], (Kind::Float, Device::Cpu)));
+        misfit.insert("exp_avg.w".to_owned(), Tensor::zeros([5, 3], (Kind::Float, Device::Cpu)));
         let cases = [
             (missing, "tensor `exp_avg_sq.w` is missing"),
             (unknown, "`exp_avg.c` belongs to no parameter"),
             (outside, "`exp_avg.b[2:5]` belongs to no parameter"),
-            (misfit, "`exp_avg.b` must be Float [4], got Float [5]"),
+            (misfit, "`exp_avg.w` must be Float [3, 5], got Float [5, 3]"),
             (state(), "`master.w` does not round to the model's weights"),
         ];
         for (state, message) in cases {
