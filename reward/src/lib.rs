@@ -11,6 +11,6 @@ pub mod rubric;
 mod text;
 
 pub use answer::{AnswerScore, Rule, Verdict, score_answer};
-pub use evidence::EvidenceHits;
+pub use evidence::{EvidenceHits, is_evidence};
 pub use format::{FinalAnswer, FormatFault, parse_final_answer};
 pub use rubric::{Outcome, Rubric, RubricCase};

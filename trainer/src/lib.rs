@@ -26,4 +26,5 @@ pub mod passes;
 pub mod policy;
 pub mod rollouts;
 pub mod sft;
+pub mod statistics;
 pub mod train;

@@ -5,6 +5,7 @@ use crate::chat::{ChatError, ParameterTypes, ParsedTurn};
 use crate::generate::{AttemptKey, NextAction, SampledTurn, TokenId, TurnEnd};
 use crate::tools::{ReturnedItem, ToolOutcome};
 use crate::trajectory::{Span, StopReason, ToolStep, Turn};
+use napmem_reward::is_evidence;
 use serde_json::Value;
 
 /// What an observation says of a call that could not be read.
@@ -178,6 +179,12 @@ impl Attempt {
             observation,
             valid: outcome.valid,
             returned_ids: outcome.returned.iter().map(|item| item.id.clone()).collect(),
+            evidence_ids: outcome
+                .returned
+                .iter()
+                .filter(|item| is_evidence(&item.id, &item.sources, &scene.job.question.evidence))
+                .map(|item| item.id.clone())
+                .collect(),
             level: outcome.level,
         };
         self.returned.extend(outcome.returned);

@@ -28,6 +28,8 @@ pub fn finish(
         category: question.category.clone(),
         question: question.question.clone(),
         gold: question.gold.clone(),
+        needs_memory: question.needs_memory,
+        given_ids: Vec::new(),
         group_id: job.group_id,
         attempt: key.attempt,
         policy_version,

@@ -7,9 +7,9 @@ use crate::interrupt::Interrupt;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Evaluate a policy on held-out users
+/// A policy, and what it is asked.
 #[derive(Debug, Args)]
-pub struct EvalArgs {
+pub(super) struct AskedArgs {
     /// The training config: data, split, sampling and scores are taken from it.
     #[command(flatten)]
     config: ConfigArgs,
@@ -28,6 +28,13 @@ pub struct EvalArgs {
     /// Take the most likely token instead of sampling
     #[arg(long)]
     greedy: bool,
+}
+
+/// Evaluate a policy on held-out users
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    #[command(flatten)]
+    asked: AskedArgs,
     /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -36,7 +43,7 @@ pub struct EvalArgs {
     trajectories: Option<PathBuf>,
 }
 
-impl EvalArgs {
+impl AskedArgs {
     /// Reads the config and puts the named model into it.
     pub(super) fn plan(&self) -> anyhow::Result<EvalConfig> {
         let mut overrides = self.config.overrides.clone();
@@ -53,13 +60,14 @@ impl EvalArgs {
             part: self.part,
             num_questions: self.num_questions,
             num_attempts: self.attempts as usize,
-            out: self.out.clone(),
-            trajectories: self.trajectories.clone(),
+            out: None,
+            trajectories: None,
         })
     }
 }
 
 /// Evaluates.
 pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
-    crate::eval::run(&args.plan()?, &Interrupt::install()?)
+    let (out, trajectories) = (args.out.clone(), args.trajectories.clone());
+    crate::eval::run(&EvalConfig { out, trajectories, ..args.asked.plan()? }, &Interrupt::install()?)
 }

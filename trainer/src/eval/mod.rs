@@ -1,5 +1,7 @@
 //! One policy on one part of a dataset: a table for people, JSON for programs.
 
+pub mod figures;
+
 use crate::config::EvalConfig;
 use crate::data::{Dataset, mix};
 use crate::interrupt::{Interrupt, Interrupted};

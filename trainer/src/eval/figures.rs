@@ -1,0 +1,172 @@
+//! What is told of a policy's answers: figures of an attempt, and their means over questions with spread and interval.
+
+use crate::statistics::{Agreement, Interval, PairedDifference, bootstrap_means, mean, paired_bootstrap, sample_sd};
+use napmem_rollout::trajectory::{StopReason, Trajectory};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One number of an attempt.
+pub struct Figure {
+    /// Key in JSON and CSV.
+    pub name: &'static str,
+    /// Heading of its column.
+    pub heading: &'static str,
+    /// The number; NaN where the attempt has none.
+    value: fn(&Trajectory) -> f64,
+}
+
+impl Figure {
+    /// The attempt's number; NaN where it has none.
+    pub fn of(&self, trajectory: &Trajectory) -> f64 {
+        (self.value)(trajectory)
+    }
+}
+
+/// All figures, in the order of tables.
+pub const FIGURES: [Figure; 15] = [
+    Figure { name: "score", heading: "score", value: |t| t.reward.score },
+    Figure { name: "accuracy", heading: "right", value: |t| flag(t.reward.outcome.correct) },
+    Figure { name: "f1", heading: "F1", value: |t| t.reward.f1 },
+    Figure { name: "format", heading: "readable", value: |t| flag(t.reward.outcome.format) },
+    Figure { name: "calls", heading: "calls", value: |t| t.tool_steps().count() as f64 },
+    Figure {
+        name: "evidence_hit_ratio",
+        heading: "hit ratio",
+        value: |t| t.reward.evidence_hit_ratio.unwrap_or(f64::NAN),
+    },
+    Figure { name: "evidence_seen", heading: "saw evidence", value: |t| t.reward.evidence_seen.map_or(f64::NAN, flag) },
+    Figure { name: "levels", heading: "levels", value: |t| levels(t).len() as f64 },
+    Figure { name: "several_levels", heading: "several levels", value: |t| flag(levels(t).len() > 1) },
+    Figure { name: "memory_used", heading: "used memory", value: |t| flag(t.reward.outcome.memory_used) },
+    Figure { name: "right_without_memory", heading: "right unseen", value: right_without_memory },
+    Figure { name: "unnecessary_calls", heading: "needless calls", value: unnecessary_calls },
+    Figure { name: "turns", heading: "turns", value: |t| t.turns.len() as f64 },
+    Figure { name: "prompt_tokens", heading: "prompt tokens", value: |t| t.num_prompt_tokens as f64 },
+    Figure { name: "generated_tokens", heading: "generated tokens", value: |t| t.num_completion_tokens() as f64 },
+];
+
+fn flag(flag: bool) -> f64 {
+    f64::from(u8::from(flag))
+}
+
+fn levels(trajectory: &Trajectory) -> BTreeSet<u8> {
+    trajectory.tool_steps().filter_map(|step| step.level).collect()
+}
+
+/// Of questions that need memory: a right answer from an attempt that read none of it.
+fn right_without_memory(trajectory: &Trajectory) -> f64 {
+    let outcome = trajectory.reward.outcome;
+    if trajectory.needs_memory { flag(outcome.correct && !outcome.memory_used) } else { f64::NAN }
+}
+
+/// Of questions that need no memory: whether a tool was called all the same.
+fn unnecessary_calls(trajectory: &Trajectory) -> f64 {
+    if trajectory.needs_memory { f64::NAN } else { flag(trajectory.tool_steps().next().is_some()) }
+}
+
+/// A figure over all questions, attempts and seeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Over all attempts of all seeds.
+    pub mean: f64,
+    /// Over the means of the seeds; none for one seed.
+    pub sd: Option<f64>,
+    /// Of the mean, over questions.
+    pub ci95: Interval,
+    /// Each seed's mean, in the order of the seeds; none for a seed without values.
+    pub seeds: Vec<Option<f64>>,
+}
+
+/// Every figure that has a value, by name in the order of [`FIGURES`]. `runs` has the trajectories of each seed, all of the same
+/// questions; `seed` is that of the resampling.
+pub fn summarize(runs: &[&[&Trajectory]], seed: u64) -> Vec<(&'static str, Summary)> {
+    let columns: Vec<Vec<f64>> = FIGURES.iter().map(|figure| by_question(runs, figure)).collect();
+    let intervals = bootstrap_means(&columns, seed);
+    let mut summaries = Vec::new();
+    for (figure, ci95) in FIGURES.iter().zip(intervals) {
+        let of_run = |run: &&[&Trajectory]| mean(&run.iter().map(|t| figure.of(t)).collect::<Vec<_>>());
+        let seeds: Vec<Option<f64>> = runs.iter().map(of_run).collect();
+        let all: Vec<f64> = runs.iter().flat_map(|run| run.iter().map(|t| figure.of(t))).collect();
+        if let (Some(mean), Some(ci95)) = (mean(&all), ci95) {
+            let known: Vec<f64> = seeds.iter().copied().flatten().collect();
+            summaries.push((figure.name, Summary { mean, sd: sample_sd(&known), ci95, seeds }));
+        }
+    }
+    summaries
+}
+
+/// Mean of a figure at each question over attempts and seeds; questions in the order of their first appearance.
+fn by_question(runs: &[&[&Trajectory]], figure: &Figure) -> Vec<f64> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut values: Vec<Vec<f64>> = Vec::new();
+    for trajectory in runs.iter().flat_map(|run| run.iter()) {
+        let place = *places.entry(&trajectory.question_id).or_insert(values.len());
+        if place == values.len() {
+            values.push(Vec::new());
+        }
+        values[place].push(figure.of(trajectory));
+    }
+    values.iter().map(|values| mean(values).unwrap_or(f64::NAN)).collect()
+}
+
+/// How often attempts ended for each reason, in shares.
+pub fn stops(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
+    shares(trajectories, |t| {
+        let name = match t.stop {
+            StopReason::Answered => "answered",
+            StopReason::ToolStepLimit => "tool_step_limit",
+            StopReason::TurnLimit => "turn_limit",
+            StopReason::TurnTokenLimit => "turn_token_limit",
+            StopReason::TotalTokenLimit => "total_token_limit",
+        };
+        name.to_owned()
+    })
+}
+
+/// How often attempts began with each tool, in shares; tools that do not exist are `unknown`, no call is `none`.
+pub fn first_tools(trajectories: &[&Trajectory], names: &[&str]) -> BTreeMap<String, f64> {
+    shares(trajectories, |t| match t.tool_steps().next() {
+        None => "none".to_owned(),
+        Some(step) => names.iter().find(|name| **name == step.tool).map_or("unknown", |name| *name).to_owned(),
+    })
+}
+
+/// How often attempts read each level of the pyramid, in shares.
+pub fn level_shares(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
+    let total = trajectories.len().max(1) as f64;
+    let touched: Vec<BTreeSet<u8>> = trajectories.iter().map(|t| levels(t)).collect();
+    let share = |level| touched.iter().filter(|levels| levels.contains(&level)).count() as f64 / total;
+    (1..=4).map(|level| (level.to_string(), share(level))).collect()
+}
+
+fn shares(trajectories: &[&Trajectory], name: impl Fn(&Trajectory) -> String) -> BTreeMap<String, f64> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for trajectory in trajectories {
+        *counts.entry(name(trajectory)).or_default() += 1;
+    }
+    let total = trajectories.len().max(1) as f64;
+    counts.into_iter().map(|(name, count)| (name, count as f64 / total)).collect()
+}
+
+/// Two runs over the same questions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Change of each figure that both have, second minus first.
+    pub differences: BTreeMap<String, PairedDifference>,
+    /// Right answers; a run is right at a question when more than half of its attempts are.
+    pub agreement: Agreement,
+    /// Exact McNemar test on the questions that only one got right.
+    pub mcnemar_p: f64,
+}
+
+/// Compares runs (each the trajectories of all its seeds) that were asked the same questions in the same order.
+pub fn compare(first: &[&[&Trajectory]], second: &[&[&Trajectory]], seed: u64) -> Comparison {
+    let columns = |runs| FIGURES.iter().map(|figure| by_question(runs, figure)).collect::<Vec<_>>();
+    let (first, second) = (columns(first), columns(second));
+    let paired = FIGURES.iter().zip(paired_bootstrap(&first, &second, seed));
+    let differences = paired.filter_map(|(figure, paired)| Some((figure.name.to_owned(), paired?))).collect();
+    let accuracy = FIGURES.iter().position(|figure| figure.name == "accuracy").expect("a figure of that name");
+    let right = first[accuracy].iter().zip(&second[accuracy]);
+    let agreement = Agreement::count(right.map(|(a, b)| (*a > 0.5, *b > 0.5)));
+    Comparison { differences, agreement, mcnemar_p: agreement.mcnemar_p() }
+}
