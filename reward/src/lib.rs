@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod evidence;
 pub mod format;
+pub mod judging;
 pub mod porter;
 pub mod rubric;
 mod text;
@@ -13,4 +14,5 @@ mod text;
 pub use answer::{AnswerScore, Rule, Verdict, score_answer};
 pub use evidence::{EvidenceHits, is_evidence};
 pub use format::{FinalAnswer, FormatFault, parse_final_answer};
+pub use judging::JudgeRule;
 pub use rubric::{Outcome, Rubric, RubricCase};

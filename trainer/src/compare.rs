@@ -1,20 +1,22 @@
 //! Two policies on the same questions under the same random streams: what changed, and how sure that is.
 
-use crate::config::EvalConfig;
+use crate::config::AskedConfig;
 use crate::data::Dataset;
-use crate::eval::figures::{Comparison, FIGURES, Summary, compare, summarize};
+use crate::eval::figures::{Comparison, FIGURES, Figure, Summary, column, compare, rows, summarize};
 use crate::eval::{answer, chosen_questions};
+use crate::judging::OpenJudge;
 use crate::policy::Policy;
-use napmem_rollout::trajectory::{self, Trajectory};
+use crate::statistics::PairedDifference;
+use napmem_rollout::trajectory;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A comparison: `eval.config.model` is the policy before, `after` the one after.
+/// A comparison: `asked.config.model` is the policy before, `after` the one after.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompareConfig {
     /// Questions, data, sampling and the policy before.
-    pub eval: EvalConfig,
+    pub asked: AskedConfig,
     /// Model folder of the policy after.
     pub after: PathBuf,
     /// When the work that led from one to the other began, seconds since 1970; for `wall_s`.
@@ -25,21 +27,22 @@ pub struct CompareConfig {
 
 /// Evaluates both, prints the table, writes what the config asks for.
 pub fn run(config: &CompareConfig) -> anyhow::Result<()> {
-    let eval = &config.eval;
-    let before_policy = Policy::load(&eval.config.model)?;
-    let dataset = Dataset::of_run(&eval.config, before_policy.decoder.device())?;
-    let questions = chosen_questions(eval, &dataset)?;
-    let before = answer(eval, &before_policy, &dataset, &questions)?;
+    let asked = &config.asked;
+    let before_policy = Policy::load(&asked.config.model)?;
+    let dataset = Dataset::of_run(&asked.config, before_policy.decoder.device())?;
+    let questions = chosen_questions(asked, &dataset)?;
+    let judge = OpenJudge::open(asked.config.judge.as_ref())?;
+    let before = answer(asked, &before_policy, judge.as_ref(), &dataset, &questions)?;
     drop(before_policy);
-    let mut after_model = eval.config.model.clone();
+    let mut after_model = asked.config.model.clone();
     after_model.path.clone_from(&config.after);
-    let after = answer(eval, &Policy::load(&after_model)?, &dataset, &questions)?;
-    let (old, new): (Vec<&Trajectory>, Vec<&Trajectory>) = (before.iter().collect(), after.iter().collect());
-    let seed = eval.config.train.seed;
+    let after = answer(asked, &Policy::load(&after_model)?, judge.as_ref(), &dataset, &questions)?;
+    let seed = asked.config.train.seed;
+    let (old, new) = (rows([before.as_slice()]), rows([after.as_slice()]));
     let compared = Compared {
-        before: summarize(&[&old], seed),
-        after: summarize(&[&new], seed),
-        comparison: compare(&[&old], &[&new], seed),
+        before: summarize(&old, seed),
+        after: summarize(&new, seed),
+        comparison: compare(&old, &new, column("accuracy"), seed),
     };
     crate::say!("{}", compared.table(questions.len()).trim_end());
     if let Some(file) = &config.out {
@@ -48,10 +51,10 @@ pub fn run(config: &CompareConfig) -> anyhow::Result<()> {
             "agreement": compared.comparison.agreement,
             "mcnemar_p": compared.comparison.mcnemar_p,
             "num_questions": questions.len(),
-            "num_attempts": eval.num_attempts,
+            "num_attempts": asked.num_attempts,
             "seed": seed,
-            "part": eval.part.name(),
-            "before": eval.config.model.path,
+            "part": asked.part.name(),
+            "before": asked.config.model.path,
             "after": config.after,
             "wall_s": config.started_s.map(seconds_since),
         });
@@ -66,49 +69,42 @@ fn seconds_since(start_s: u64) -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().saturating_sub(start_s))
 }
 
-type Summaries = Vec<(&'static str, Summary)>;
-
-/// Both policies' figures and what changed.
+/// Both policies' figures, in the order of [`FIGURES`], and what changed.
 struct Compared {
-    before: Summaries,
-    after: Summaries,
+    before: Vec<Option<Summary>>,
+    after: Vec<Option<Summary>>,
     comparison: Comparison,
 }
 
-fn mean_of(summaries: &Summaries, name: &str) -> Option<f64> {
-    summaries.iter().find(|(found, _)| *found == name).map(|(_, summary)| summary.mean)
-}
-
 impl Compared {
+    /// Every figure that both have: itself, its means, its change.
+    fn changes(&self) -> impl Iterator<Item = (&'static Figure, f64, f64, PairedDifference)> {
+        FIGURES.iter().enumerate().filter_map(|(at, figure)| {
+            let (before, after) = (self.before[at].as_ref()?, self.after[at].as_ref()?);
+            Some((figure, before.mean, after.mean, self.comparison.differences[at]?))
+        })
+    }
+
     fn to_json(&self) -> serde_json::Value {
-        let mut parts = serde_json::Map::new();
-        for (name, difference) in &self.comparison.differences {
-            let part = json!({
-                "before": mean_of(&self.before, name),
-                "after": mean_of(&self.after, name),
-                "delta": difference.mean,
-                "delta_ci95": difference.ci95,
-            });
-            parts.insert(name.clone(), part);
-        }
-        parts.into()
+        let part = |(figure, before, after, change): (&Figure, f64, f64, PairedDifference)| {
+            let part = json!({"before": before, "after": after, "delta": change.mean, "delta_ci95": change.ci95});
+            (figure.name.to_owned(), part)
+        };
+        serde_json::Value::Object(self.changes().map(part).collect())
     }
 
     fn table(&self, num_questions: usize) -> String {
         let mut text = format!("{num_questions} questions about users that were never trained on\n");
+        let heads = ["", "before", "after", "change"];
         text.push_str(&format!(
             "{:<18} {:>9} {:>9} {:>9}   95% interval of the change\n",
-            "", "before", "after", "change"
+            heads[0], heads[1], heads[2], heads[3]
         ));
-        for figure in &FIGURES {
-            let (before, after) = (mean_of(&self.before, figure.name), mean_of(&self.after, figure.name));
-            let difference = self.comparison.differences.get(figure.name);
-            if let (Some(before), Some(after), Some(difference)) = (before, after, difference) {
-                text.push_str(&format!(
-                    "{:<18} {before:>9.3} {after:>9.3} {:>+9.3}   {:+.3} to {:+.3}\n",
-                    figure.heading, difference.mean, difference.ci95.low, difference.ci95.high
-                ));
-            }
+        for (figure, before, after, change) in self.changes() {
+            text.push_str(&format!(
+                "{:<18} {before:>9.3} {after:>9.3} {:>+9.3}   {:+.3} to {:+.3}\n",
+                figure.heading, change.mean, change.ci95.low, change.ci95.high
+            ));
         }
         let right = self.comparison.agreement;
         text.push_str(&format!(

@@ -3,8 +3,10 @@
 use crate::config::TrainConfig;
 use crate::data::Dataset;
 use crate::grpo::evidence_means;
+use crate::judging::OpenJudge;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
+use napmem_rollout::chat::ChatFormat;
 use napmem_rollout::episode::{EpisodeJob, EpisodeLimits, EpisodeRunner};
 use napmem_rollout::generate::{GenerateStats, Sampling};
 use napmem_rollout::question::Question;
@@ -23,18 +25,27 @@ pub fn limits(config: &TrainConfig) -> EpisodeLimits {
     }
 }
 
+/// Episodes under a config's rules; `chat` is the policy's format.
+pub fn runner<'a>(config: &'a TrainConfig, chat: &'a ChatFormat, judge: Option<&'a OpenJudge>) -> EpisodeRunner<'a> {
+    let mut runner = EpisodeRunner::new(chat, limits(config), config.rubric, config.rollout.enable_thinking);
+    if let Some(text) = &config.rollout.system_prompt {
+        runner = runner.with_system_prompt(text.as_str());
+    }
+    match judge {
+        Some(judge) => runner.with_judging(judge.judging()),
+        None => runner,
+    }
+}
+
 /// Runs `jobs` under a config's rules.
 pub fn run_jobs(
     config: &TrainConfig,
     policy: &Policy,
+    judge: Option<&OpenJudge>,
     jobs: &[EpisodeJob],
     sampling: &Sampling,
 ) -> anyhow::Result<(Vec<Trajectory>, GenerateStats)> {
-    let mut runner = EpisodeRunner::new(&policy.chat, limits(config), config.rubric, config.rollout.enable_thinking);
-    if let Some(text) = &config.rollout.system_prompt {
-        runner = runner.with_system_prompt(text.as_str());
-    }
-    Ok(runner.run(&mut policy.engine(), jobs, sampling)?)
+    Ok(runner(config, &policy.chat, judge).run(&mut policy.engine(), jobs, sampling)?)
 }
 
 /// Asks every question `num_attempts` times; `progress` gets the number of questions and tokens done at a time.
@@ -43,6 +54,7 @@ pub fn run_jobs(
 pub fn evaluate(
     config: &TrainConfig,
     policy: &Policy,
+    judge: Option<&OpenJudge>,
     dataset: &Dataset,
     questions: &[Question],
     (num_attempts, seed): (usize, u64),
@@ -52,7 +64,7 @@ pub fn evaluate(
     for (start, part) in questions.chunks(EVALUATION_GROUPS).enumerate().map(|(i, p)| (i * EVALUATION_GROUPS, p)) {
         let job = |(i, question)| dataset.job(question, (start + i) as u64, seed, num_attempts);
         let jobs: Vec<EpisodeJob> = part.iter().enumerate().map(job).collect();
-        let (trajectories, stats) = run_jobs(config, policy, &jobs, &config.rollout.sampling)?;
+        let (trajectories, stats) = run_jobs(config, policy, judge, &jobs, &config.rollout.sampling)?;
         progress(part.len() as u64, stats.num_sampled_tokens as u64);
         all.extend(trajectories);
     }

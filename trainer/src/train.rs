@@ -10,6 +10,7 @@ use crate::config::{TrainConfig, refuse_other_settings};
 use crate::data::{Dataset, epoch_order, mix};
 use crate::grpo::rollout_metrics;
 use crate::interrupt::{Interrupt, Interrupted};
+use crate::judging::OpenJudge;
 use crate::learner::Learner;
 use crate::metrics::{Metrics, MetricsWriter, Progress, trajectory_markdown};
 use crate::model::{read_tensors, save_model, write_tensors};
@@ -61,6 +62,7 @@ struct Run<'a> {
     folder: RunFolder,
     dataset: Dataset,
     policy: Policy,
+    judge: Option<OpenJudge>,
     learner: Learner,
     writer: MetricsWriter,
     progress: Progress,
@@ -100,7 +102,8 @@ impl<'a> Run<'a> {
         if resumed_step.is_none() {
             writer.hyperparameters(&resolved.parse()?)?;
         }
-        Ok(Self { config, folder, dataset, policy, learner, writer, progress, state, num_steps })
+        let judge = OpenJudge::open(config.judge.as_ref())?;
+        Ok(Self { config, folder, dataset, policy, judge, learner, writer, progress, state, num_steps })
     }
 
     /// Rolls out one group a question for the next questions of the epoch's order.
@@ -117,8 +120,8 @@ impl<'a> Run<'a> {
         let jobs: Vec<EpisodeJob> = chosen.iter().enumerate().map(job).collect();
         let phase =
             self.progress.phase(format!("step {} rollout", self.state.step + 1), jobs.len() as u64, "questions");
-        let (trajectories, stats) =
-            metrics.time("gen", || run_jobs(self.config, &self.policy, &jobs, &rollout.sampling))?;
+        let (trajectories, stats) = metrics
+            .time("gen", || run_jobs(self.config, &self.policy, self.judge.as_ref(), &jobs, &rollout.sampling))?;
         phase.advance(jobs.len() as u64, stats.num_sampled_tokens as u64);
         phase.finish();
         metrics.set("timing_s/gen_prefill", stats.prefill_s);
@@ -158,6 +161,9 @@ impl<'a> Run<'a> {
 
     fn log(&mut self, trajectories: &[Trajectory], start: Instant, mut metrics: Metrics) -> anyhow::Result<()> {
         metrics.extend("", rollout_metrics(trajectories, &Tool::ALL.map(Tool::name)));
+        if let Some(judge) = &self.judge {
+            judge.log(&mut metrics);
+        }
         let seconds = start.elapsed().as_secs_f64();
         let num_tokens: usize = trajectories.iter().map(|t| t.token_ids.len()).sum();
         metrics.set("timing_s/step", seconds);
@@ -197,9 +203,15 @@ impl<'a> Run<'a> {
             self.progress.phase(format!("step {} validation", self.state.step), questions.len() as u64, "questions");
         let start = Instant::now();
         let seed = mix(self.config.train.seed, VALIDATION_STREAM);
-        let trajectories = evaluate(self.config, &self.policy, &self.dataset, questions, (1, seed), &|n, tokens| {
-            phase.advance(n, tokens)
-        })?;
+        let trajectories = evaluate(
+            self.config,
+            &self.policy,
+            self.judge.as_ref(),
+            &self.dataset,
+            questions,
+            (1, seed),
+            &|n, tokens| phase.advance(n, tokens),
+        )?;
         phase.finish();
         let mut metrics = evaluation_metrics(&trajectories);
         metrics.set("timing_s/testing", start.elapsed().as_secs_f64());

@@ -12,6 +12,9 @@ pub struct CompareArgs {
     /// Data, sampling and the policy before.
     #[command(flatten)]
     asked: AskedArgs,
+    /// The policy before: model folder, checkpoint or run folder (its best checkpoint) instead of model.path
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
     /// The policy after: model folder, checkpoint or run folder (its best checkpoint)
     #[arg(long, value_name = "DIR")]
     after: PathBuf,
@@ -26,7 +29,7 @@ pub struct CompareArgs {
 /// Compares.
 pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     crate::compare::run(&CompareConfig {
-        eval: args.asked.plan()?,
+        asked: args.asked.plan(args.model.as_ref())?,
         after: model_folder(&args.after)?,
         started_s: args.started,
         out: args.out.clone(),

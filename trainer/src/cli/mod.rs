@@ -13,10 +13,13 @@ mod fetch;
 mod forget;
 mod import;
 mod init;
+mod judge;
 mod machine;
 mod mechanical;
 mod pyramid_folder;
+mod report;
 mod sample_world;
+mod score;
 mod search;
 mod sft;
 mod show;
@@ -59,6 +62,9 @@ enum Command {
     Eval(eval::EvalArgs),
     Ask(ask::AskArgs),
     Compare(compare::CompareArgs),
+    Judge(judge::JudgeArgs),
+    Score(score::ScoreArgs),
+    Report(report::ReportArgs),
 }
 
 /// Runs the subcommand.
@@ -79,6 +85,9 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Eval(args) => eval::run(&args),
         Command::Ask(args) => ask::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Judge(args) => judge::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Report(args) => report::run(&args),
     }
 }
 

@@ -77,36 +77,62 @@ pub struct Summary {
     pub seeds: Vec<Option<f64>>,
 }
 
-/// Every figure that has a value, by name in the order of [`FIGURES`]. `runs` has the trajectories of each seed, all of the same
-/// questions; `seed` is that of the resampling.
-pub fn summarize(runs: &[&[&Trajectory]], seed: u64) -> Vec<(&'static str, Summary)> {
-    let columns: Vec<Vec<f64>> = FIGURES.iter().map(|figure| by_question(runs, figure)).collect();
-    let intervals = bootstrap_means(&columns, seed);
-    let mut summaries = Vec::new();
-    for (figure, ci95) in FIGURES.iter().zip(intervals) {
-        let of_run = |run: &&[&Trajectory]| mean(&run.iter().map(|t| figure.of(t)).collect::<Vec<_>>());
-        let seeds: Vec<Option<f64>> = runs.iter().map(of_run).collect();
-        let all: Vec<f64> = runs.iter().flat_map(|run| run.iter().map(|t| figure.of(t))).collect();
-        if let (Some(mean), Some(ci95)) = (mean(&all), ci95) {
-            let known: Vec<f64> = seeds.iter().copied().flatten().collect();
-            summaries.push((figure.name, Summary { mean, sd: sample_sd(&known), ci95, seeds }));
-        }
-    }
-    summaries
+/// What one attempt gave: a row of numbers, NaN where it has none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row<'a> {
+    /// At which question.
+    pub question_id: &'a str,
+    /// Of which run (seed), from 0.
+    pub run: usize,
+    /// One value a column.
+    pub values: Vec<f64>,
 }
 
-/// Mean of a figure at each question over attempts and seeds; questions in the order of their first appearance.
-fn by_question(runs: &[&[&Trajectory]], figure: &Figure) -> Vec<f64> {
+/// The rows of [`FIGURES`] of trajectories, run by run.
+pub fn rows<'a>(runs: impl IntoIterator<Item = &'a [Trajectory]>) -> Vec<Row<'a>> {
+    let row = |run: usize, t: &'a Trajectory| Row {
+        question_id: &t.question_id,
+        run,
+        values: FIGURES.iter().map(|figure| figure.of(t)).collect(),
+    };
+    runs.into_iter().enumerate().flat_map(|(run, part)| part.iter().map(move |t| row(run, t))).collect()
+}
+
+/// Each column over all rows; `None` for a column without values. `seed` is that of the resampling.
+pub fn summarize(rows: &[Row], seed: u64) -> Vec<Option<Summary>> {
+    let num_runs = rows.iter().map(|row| row.run + 1).max().unwrap_or(0);
+    let intervals = bootstrap_means(&by_question(rows), seed);
+    let of = |column: usize, run: Option<usize>| {
+        let chosen = rows.iter().filter(|row| run.is_none_or(|run| row.run == run));
+        mean(&chosen.map(|row| row.values[column]).collect::<Vec<_>>())
+    };
+    intervals
+        .into_iter()
+        .enumerate()
+        .map(|(column, ci95)| {
+            let seeds: Vec<Option<f64>> = (0..num_runs).map(|run| of(column, Some(run))).collect();
+            let known: Vec<f64> = seeds.iter().copied().flatten().collect();
+            Some(Summary { mean: of(column, None)?, sd: sample_sd(&known), ci95: ci95?, seeds })
+        })
+        .collect()
+}
+
+/// Columns with one row a question, the mean over its attempts; questions in the order of their first appearance.
+fn by_question(rows: &[Row]) -> Vec<Vec<f64>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut values: Vec<Vec<f64>> = Vec::new();
-    for trajectory in runs.iter().flat_map(|run| run.iter()) {
-        let place = *places.entry(&trajectory.question_id).or_insert(values.len());
-        if place == values.len() {
-            values.push(Vec::new());
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        let place = *places.entry(row.question_id).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push(Vec::new());
         }
-        values[place].push(figure.of(trajectory));
+        groups[place].push(row);
     }
-    values.iter().map(|values| mean(values).unwrap_or(f64::NAN)).collect()
+    let num_columns = rows.first().map_or(0, |row| row.values.len());
+    let of_group = |group: &Vec<&Row>, column: usize| {
+        mean(&group.iter().map(|row| row.values[column]).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    };
+    (0..num_columns).map(|column| groups.iter().map(|group| of_group(group, column)).collect()).collect()
 }
 
 /// How often attempts ended for each reason, in shares.
@@ -148,25 +174,27 @@ fn shares(trajectories: &[&Trajectory], name: impl Fn(&Trajectory) -> String) ->
     counts.into_iter().map(|(name, count)| (name, count as f64 / total)).collect()
 }
 
-/// Two runs over the same questions.
+/// Two systems at the same questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Change of each figure that both have, second minus first.
-    pub differences: BTreeMap<String, PairedDifference>,
-    /// Right answers; a run is right at a question when more than half of its attempts are.
+    /// Change of each column that both have values of, second minus first.
+    pub differences: Vec<Option<PairedDifference>>,
+    /// Right answers; a system is right at a question when more than half of its attempts are.
     pub agreement: Agreement,
     /// Exact McNemar test on the questions that only one got right.
     pub mcnemar_p: f64,
 }
 
-/// Compares runs (each the trajectories of all its seeds) that were asked the same questions in the same order.
-pub fn compare(first: &[&[&Trajectory]], second: &[&[&Trajectory]], seed: u64) -> Comparison {
-    let columns = |runs| FIGURES.iter().map(|figure| by_question(runs, figure)).collect::<Vec<_>>();
-    let (first, second) = (columns(first), columns(second));
-    let paired = FIGURES.iter().zip(paired_bootstrap(&first, &second, seed));
-    let differences = paired.filter_map(|(figure, paired)| Some((figure.name.to_owned(), paired?))).collect();
-    let accuracy = FIGURES.iter().position(|figure| figure.name == "accuracy").expect("a figure of that name");
+/// Compares rows about the same questions in the same order; `accuracy` is the column that says which answers are right.
+pub fn compare(first: &[Row], second: &[Row], accuracy: usize, seed: u64) -> Comparison {
+    let (first, second) = (by_question(first), by_question(second));
+    let differences = paired_bootstrap(&first, &second, seed);
     let right = first[accuracy].iter().zip(&second[accuracy]);
     let agreement = Agreement::count(right.map(|(a, b)| (*a > 0.5, *b > 0.5)));
     Comparison { differences, agreement, mcnemar_p: agreement.mcnemar_p() }
+}
+
+/// Place of a figure in [`FIGURES`].
+pub fn column(name: &str) -> usize {
+    FIGURES.iter().position(|figure| figure.name == name).unwrap_or_else(|| panic!("no figure `{name}`"))
 }
