@@ -198,3 +198,37 @@ pub fn compare(first: &[Row], second: &[Row], accuracy: usize, seed: u64) -> Com
 pub fn column(name: &str) -> usize {
     FIGURES.iter().position(|figure| figure.name == name).unwrap_or_else(|| panic!("no figure `{name}`"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Interval;
+
+    fn row(question_id: &str, run: usize, value: f64) -> Row<'_> {
+        Row { question_id, run, values: vec![value, f64::NAN] }
+    }
+
+    #[test]
+    fn questions_are_the_unit_and_seeds_are_told_apart() {
+        // Question a: right under both seeds and in one of two attempts more; b: never.
+        let rows = [row("a", 0, 1.0), row("b", 0, 0.0), row("a", 1, 1.0), row("b", 1, 0.0), row("a", 1, 0.0)];
+        let summaries = summarize(&rows, 1);
+        assert_eq!(summaries.len(), 2);
+        let summary = summaries[0].as_ref().unwrap();
+        assert_eq!(summary.seeds, [Some(0.5), Some(1.0 / 3.0)]);
+        assert!((summary.mean - 0.4).abs() < 1e-12);
+        assert!((summary.sd.unwrap() - (1.0 / 6.0) / 2.0_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(summary.ci95, Interval { low: 0.0, high: 2.0 / 3.0 }, "means of the questions, two of them");
+        assert_eq!(summaries[1], None, "no attempt has a value");
+    }
+
+    #[test]
+    fn more_than_half_of_the_attempts_make_a_right_question() {
+        let first = [row("a", 0, 1.0), row("a", 1, 1.0), row("b", 0, 1.0), row("b", 1, 0.0)];
+        let second = [row("a", 0, 1.0), row("a", 1, 0.0), row("b", 0, 1.0), row("b", 1, 1.0)];
+        let found = compare(&first, &second, 0, 1);
+        assert_eq!(found.agreement, Agreement { both: 0, only_first: 1, only_second: 1, neither: 0 });
+        assert_eq!((found.differences[0].unwrap().mean, found.differences[1]), (0.0, None));
+        assert_eq!(found.mcnemar_p, 1.0);
+    }
+}

@@ -184,3 +184,62 @@ pub fn latex(results: &EvalResults) -> String {
 fn escaped(text: &str) -> String {
     text.chars().map(|c| if "&%$#_{}".contains(c) { format!("\\{c}") } else { c.to_string() }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Interval;
+    use napmem_rollout::episode::Mode;
+    use std::collections::BTreeMap;
+
+    fn results() -> EvalResults {
+        let summary = |sd| Summary {
+            mean: 0.1 + 0.2,
+            sd,
+            ci95: Interval { low: -0.25, high: 0.5 },
+            seeds: vec![Some(0.5), None],
+        };
+        let figures = BTreeMap::from([("score".to_owned(), summary(Some(0.125)))]);
+        let category = super::super::CategoryResult { num_questions: 2, figures: figures.clone() };
+        EvalResults {
+            program: "napmem".to_owned(),
+            part: "test".to_owned(),
+            num_questions: 2,
+            num_attempts: 1,
+            seeds: vec![3, 4],
+            figures: vec![("score".to_owned(), "score".to_owned()), ("f1".to_owned(), "F1".to_owned())],
+            rows: vec![RowResult {
+                policy: "a_b".to_owned(),
+                mode: Mode::Passive,
+                figures,
+                categories: BTreeMap::from([("x, \"y\"".to_owned(), category)]),
+                first_tools: BTreeMap::new(),
+                levels: BTreeMap::new(),
+                stops: BTreeMap::new(),
+            }],
+            comparisons: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_format_shows_the_same_numbers() {
+        let results = results();
+        assert!(
+            markdown(&results).contains("| a_b | passive | 0.300 ± 0.125 [-0.250, 0.500] | – |"),
+            "{}",
+            markdown(&results)
+        );
+        let csv = csv(&results);
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines[0], "policy,mode,category,figure,mean,sd,ci95_low,ci95_high,seed_3,seed_4");
+        // All digits, and a quoted category.
+        assert_eq!(lines[1], "a_b,passive,,score,0.30000000000000004,0.125,-0.25,0.5,0.5,");
+        assert!(lines[2].starts_with("a_b,passive,\"x, \"\"y\"\"\",score,"), "{}", lines[2]);
+        let latex = latex(&results);
+        assert!(
+            latex.contains("a\\_b & passive & $0.300 \\pm 0.125$ {\\footnotesize [-0.250, 0.500]} & --"),
+            "{latex}"
+        );
+        assert!(text(&results).contains("0.300 ± 0.125"), "{}", text(&results));
+    }
+}
