@@ -22,4 +22,5 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
 cargo test --workspace
 scripts/check_page.sh "${CARGO_TARGET_DIR:-target}/debug/napmem-under-test"
+scripts/check_report.sh "${CARGO_TARGET_DIR:-target}/debug/napmem-under-test"
 echo "test.sh: formatting, lints and all tests passed in $((SECONDS - start)) s"

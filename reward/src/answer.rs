@@ -1,5 +1,6 @@
 //! Whether an answer is right, by the question's own rule.
 
+use crate::judging::JudgeRule;
 use crate::porter::stem;
 use crate::text::{LOCOMO_WORDS, multiset_f1, normalize, normalize_exact, squad_f1};
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,11 @@ pub enum Rule {
         threshold: f64,
     },
     /// An LLM judge decides.
-    Judge,
+    Judge {
+        /// What it goes by.
+        #[serde(default)]
+        by: JudgeRule,
+    },
 }
 
 impl Rule {
@@ -33,7 +38,7 @@ impl Rule {
     pub fn check(&self) -> Result<(), String> {
         let threshold = match self {
             Self::TokenF1 { threshold } | Self::LocomoF1 { threshold, .. } => *threshold,
-            Self::Exact | Self::Choice | Self::Judge => return Ok(()),
+            Self::Exact | Self::Choice | Self::Judge { .. } => return Ok(()),
         };
         if !(threshold > 0.0 && threshold <= 1.0) {
             return Err(format!("`rule.threshold` must be above 0 and at most 1, got {threshold}"));
@@ -69,11 +74,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The score, asking `judge` where the rule leaves it to one.
-    pub fn or_judge<E>(self, judge: impl FnOnce() -> Result<bool, E>) -> Result<AnswerScore, E> {
+    /// The F1 that the rule gives, whoever decides.
+    pub fn f1(self) -> f64 {
         match self {
-            Self::Scored(score) => Ok(score),
-            Self::NeedsJudge { f1 } => Ok(AnswerScore { correct: judge()?, f1 }),
+            Self::Scored(score) => score.f1,
+            Self::NeedsJudge { f1 } => f1,
         }
     }
 }
@@ -94,7 +99,7 @@ pub fn score_answer(rule: &Rule, answer: &str, gold: &[String], options: &[Strin
         Rule::LocomoF1 { category, threshold } => {
             at_least(*threshold, best(gold, |right| locomo_f1(*category, answer, right)))
         }
-        Rule::Judge => {
+        Rule::Judge { .. } => {
             return Verdict::NeedsJudge { f1: best(gold, |right| squad_f1(answer, right)) };
         }
     };
@@ -287,10 +292,10 @@ mod tests {
 
     #[test]
     fn a_judge_must_be_asked() {
-        let verdict = score_answer(&Rule::Judge, "blue car", &strings(&["red car"]), &[]);
+        let rule = Rule::Judge { by: JudgeRule::default() };
+        let verdict = score_answer(&rule, "blue car", &strings(&["red car"]), &[]);
         assert_eq!(verdict, Verdict::NeedsJudge { f1: 0.5 });
-        assert_eq!(verdict.or_judge(|| Ok::<_, ()>(true)), Ok(AnswerScore { correct: true, f1: 0.5 }));
-        assert_eq!(verdict.or_judge(|| Err("down")), Err("down"));
+        assert_eq!(verdict.f1(), 0.5);
     }
 
     #[test]
@@ -308,7 +313,7 @@ mod tests {
             let gold = vec![gold];
             let options = strings(&["x", "y"]);
             for rule in [Rule::Exact, Rule::Choice, Rule::TokenF1 { threshold: 0.5 },
-                Rule::LocomoF1 { category, threshold: 0.5 }, Rule::Judge] {
+                Rule::LocomoF1 { category, threshold: 0.5 }, Rule::Judge { by: JudgeRule::Locomo }] {
                 match score_answer(&rule, &answer, &gold, &options) {
                     Verdict::Scored(AnswerScore { f1, .. }) | Verdict::NeedsJudge { f1 } => {
                         prop_assert!((0.0..=1.0 + 1e-12).contains(&f1), "{:?}: {}", rule, f1);

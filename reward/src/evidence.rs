@@ -11,17 +11,22 @@ pub struct EvidenceHits {
     pub num_hits: usize,
 }
 
+/// Whether an item is evidence: its own id is, or that of something that it directly rests on.
+pub fn is_evidence(id: &str, sources: &[String], evidence: &[String]) -> bool {
+    let known = |id: &str| evidence.iter().any(|known| known == id);
+    known(id) || sources.iter().any(|source| known(source))
+}
+
 impl EvidenceHits {
     /// Counts over pairs of an item's id and its source ids; `None` when no evidence is known.
     pub fn count<'a>(returned: impl IntoIterator<Item = (&'a str, &'a [String])>, evidence: &[String]) -> Option<Self> {
         if evidence.is_empty() {
             return None;
         }
-        let is_evidence = |id: &str| evidence.iter().any(|known| known == id);
         let mut hits = Self { num_returned: 0, num_hits: 0 };
         for (id, sources) in returned {
             hits.num_returned += 1;
-            hits.num_hits += usize::from(is_evidence(id) || sources.iter().any(|source| is_evidence(source)));
+            hits.num_hits += usize::from(is_evidence(id, sources, evidence));
         }
         Some(hits)
     }

@@ -6,11 +6,13 @@
 pub mod answer;
 pub mod evidence;
 pub mod format;
+pub mod judging;
 pub mod porter;
 pub mod rubric;
 mod text;
 
 pub use answer::{AnswerScore, Rule, Verdict, score_answer};
-pub use evidence::EvidenceHits;
+pub use evidence::{EvidenceHits, is_evidence};
 pub use format::{FinalAnswer, FormatFault, parse_final_answer};
+pub use judging::JudgeRule;
 pub use rubric::{Outcome, Rubric, RubricCase};

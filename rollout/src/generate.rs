@@ -1,5 +1,8 @@
 //! The boundary between episodes and models: what the episode loop asks of a model, and nothing of how it is done.
 
+use crate::chat::ChatMessage;
+use napmem_reward::JudgeRule;
+use serde_json::Value;
 use std::error::Error;
 
 /// Token id of the policy's vocabulary.
@@ -80,6 +83,27 @@ pub enum NextAction {
 pub trait TurnHandler: Sync {
     /// Takes a finished turn and says what follows. Calls for one attempt come in order, one at a time.
     fn on_turn(&self, key: AttemptKey, turn: SampledTurn) -> NextAction;
+
+    /// What a group's prompt was rendered from, for models that take messages in place of ids; `None` where there are none.
+    fn conversation(&self, _group: usize) -> Option<Conversation> {
+        None
+    }
+
+    /// What the calls of the attempt's last turn returned, in their order, for the same models.
+    fn observations(&self, _key: AttemptKey) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// An episode's opening as messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conversation {
+    /// Rules and question.
+    pub messages: Vec<ChatMessage>,
+    /// The tools in OpenAI's function format.
+    pub schemas: Vec<Value>,
+    /// The chat template opens a thinking block.
+    pub enable_thinking: bool,
 }
 
 /// Counts and times of one call of [`Generate::generate`].
@@ -138,8 +162,21 @@ pub trait Embed: Send + Sync {
     fn embed(&self, texts: &[&str], role: TextRole) -> Result<Vec<Vec<f32>>, ModelError>;
 }
 
-/// Decides whether an answer is right where no mechanical rule can.
+/// An answer that a judge has to decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JudgeCase<'a> {
+    /// What was asked.
+    pub question: &'a str,
+    /// What was answered.
+    pub answer: &'a str,
+    /// Right answers; any of them counts.
+    pub gold: &'a [String],
+    /// How they are compared.
+    pub rule: JudgeRule,
+}
+
+/// Decides whether answers are right where no mechanical rule can.
 pub trait Judge: Send + Sync {
-    /// True when `answer` answers `question` as `gold` does.
-    fn judge(&self, question: &str, answer: &str, gold: &[String]) -> Result<bool, ModelError>;
+    /// For each case, in their order: true when the answer is right by the case's rule.
+    fn judge(&self, cases: &[JudgeCase]) -> Vec<Result<bool, ModelError>>;
 }

@@ -2,6 +2,7 @@
 //!
 //! This crate names no tensor. What needs a model is behind the traits of [`generate`].
 
+pub mod answers;
 pub mod build;
 pub mod chat;
 pub mod datasets;

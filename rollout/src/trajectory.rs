@@ -45,6 +45,9 @@ pub struct ToolStep {
     pub valid: bool,
     /// Ids of messages and records that the observation shows, in order.
     pub returned_ids: Vec<String>,
+    /// Those of `returned_ids` that are evidence for the answer, or rest on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence_ids: Vec<String>,
     /// Pyramid level that was read, 1 to 4; `None` for an invalid call.
     pub level: Option<u8>,
 }
@@ -97,6 +100,12 @@ pub struct Trajectory {
     pub question: String,
     /// Right answers.
     pub gold: Vec<String>,
+    /// False when a right answer needs nothing of the user's memory.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub needs_memory: bool,
+    /// Ids of messages and records that the prompt itself showed, best first; empty where the policy has to look for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_ids: Vec<String>,
     /// Group within the run: attempts with one id share a prompt and are compared with each other.
     pub group_id: u64,
     /// Attempt within the group.
@@ -119,6 +128,15 @@ pub struct Trajectory {
     pub answer: Option<String>,
     /// What it earned.
     pub reward: RewardParts,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 impl Trajectory {
@@ -231,6 +249,8 @@ mod tests {
             category: String::new(),
             question: "?".into(),
             gold: vec!["a".into()],
+            needs_memory: false,
+            given_ids: vec!["m1".into()],
             group_id: 1,
             attempt: 0,
             policy_version: 2,

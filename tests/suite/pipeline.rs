@@ -95,24 +95,6 @@ fn compare_writes_the_summary() {
 }
 
 #[test]
-fn eval_writes_a_table_and_json() {
-    let config = scene().train_config();
-    let (out, trajectories) = (scratch("eval.json"), scratch("eval.jsonl"));
-    let unused = format!("train.run_dir={:?}", text(&scratch("eval-unused")));
-    let mut args = vec!["eval", "--config", text(&config), "--set", &unused, "--model", text(reference())];
-    args.extend(["--part", "validation", "--num-questions", "5", "--greedy", "--out", text(&out)]);
-    args.extend(["--trajectories", text(&trajectories)]);
-    let printed = succeed(&args);
-    let last = printed.lines().last().unwrap();
-    assert!(last.starts_with("all ") && last.contains(" 5 "), "{printed}");
-    let found = read_json(&out);
-    let trajectories = read_jsonl(&trajectories).unwrap();
-    assert_eq!((trajectories.len(), number(&found, &["num_questions"])), (5, 5.0));
-    let mean = trajectories.iter().map(|t| t.reward.score).sum::<f64>() / 5.0;
-    assert!((mean - number(&found, &["all", "score_mean"])).abs() < 1e-9, "{mean} {found:#}");
-}
-
-#[test]
 fn ask_shows_steps_and_an_answer() {
     let pyramid = scene().world().join("pyramids/u000");
     let printed =

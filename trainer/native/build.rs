@@ -40,7 +40,8 @@ fn add_nccl(build: &mut cc::Build, lib: &Path) {
     let nvidia = site.map(|site| site.join("nvidia")).unwrap_or_default();
     let (cuda, nccl) = (nvidia.join("cu13/include"), nvidia.join("nccl/include"));
     if !cuda.join("crt/host_config.h").exists() || !nccl.join("nccl.h").exists() {
-        let wanted = "CUDA's and NCCL's headers (nvidia-cuda-crt, nvidia-cuda-cccl, nvidia-nccl-cu13) are not beside libtorch";
+        let wanted =
+            "CUDA's and NCCL's headers (nvidia-cuda-crt, nvidia-cuda-cccl, nvidia-nccl-cu13) are not beside libtorch";
         println!("cargo::warning={wanted}: this build trains on one GPU only");
         return;
     }

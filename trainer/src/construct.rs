@@ -47,7 +47,7 @@ fn language_model(config: &BuildConfig) -> anyhow::Result<Box<dyn LanguageModel>
         LanguageKind::Rules => Box::new(RuleModel),
         LanguageKind::Endpoint => {
             let endpoint = config.settings.endpoint.as_ref().context("the config was checked for an endpoint")?;
-            Box::new(ChatEndpoint::new(endpoint)?)
+            Box::new(ChatEndpoint::new(endpoint, "build")?)
         }
         LanguageKind::Policy => {
             let model = config.model.as_ref().context("the config was checked for a model")?;

@@ -84,6 +84,11 @@ impl Dataset {
         }
     }
 
+    /// The memory of the question's user.
+    pub fn pyramid(&self, question: &Question) -> &Pyramid {
+        &self.pyramids[&question.user]
+    }
+
     /// A group: the question, its user's memory, and seeds of its attempts drawn from `stream`.
     pub fn job<'a>(
         &'a self,

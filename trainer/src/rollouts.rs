@@ -4,8 +4,10 @@ use crate::config::TrainConfig;
 use crate::data::Dataset;
 use crate::distributed::World;
 use crate::grpo::evidence_means;
+use crate::judging::OpenJudge;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
+use napmem_rollout::chat::ChatFormat;
 use napmem_rollout::episode::{EpisodeJob, EpisodeLimits, EpisodeRunner};
 use napmem_rollout::generate::{GenerateStats, Sampling};
 use napmem_rollout::question::Question;
@@ -24,44 +26,70 @@ pub fn limits(config: &TrainConfig) -> EpisodeLimits {
     }
 }
 
+/// Episodes under a config's rules; `chat` is the policy's format.
+pub fn runner<'a>(config: &'a TrainConfig, chat: &'a ChatFormat, judge: Option<&'a OpenJudge>) -> EpisodeRunner<'a> {
+    let mut runner = EpisodeRunner::new(chat, limits(config), config.rubric, config.rollout.enable_thinking);
+    if let Some(text) = &config.rollout.system_prompt {
+        runner = runner.with_system_prompt(text.as_str());
+    }
+    match judge {
+        Some(judge) => runner.with_judging(judge.judging()),
+        None => runner,
+    }
+}
+
 /// Runs `jobs` under a config's rules.
 pub fn run_jobs(
     config: &TrainConfig,
     policy: &Policy,
+    judge: Option<&OpenJudge>,
     jobs: &[EpisodeJob],
     sampling: &Sampling,
 ) -> anyhow::Result<(Vec<Trajectory>, GenerateStats)> {
-    let mut runner = EpisodeRunner::new(&policy.chat, limits(config), config.rubric, config.rollout.enable_thinking);
-    if let Some(text) = &config.rollout.system_prompt {
-        runner = runner.with_system_prompt(text.as_str());
-    }
-    Ok(runner.run(&mut policy.engine(), jobs, sampling)?)
+    Ok(runner(config, &policy.chat, judge).run(&mut policy.engine(), jobs, sampling)?)
 }
 
-/// Asks every question `num_attempts` times; `progress` gets the number of questions and tokens that this rank has done at a time.
-///
-/// Seeds depend on `seed` and each question's place alone, so that two policies answer under the same random streams, on any number
-/// of ranks.
-pub fn evaluate(
-    config: &TrainConfig,
-    world: &World,
-    policy: &Policy,
-    dataset: &Dataset,
-    questions: &[Question],
-    (num_attempts, seed): (usize, u64),
-    progress: &dyn Fn(u64, u64),
-) -> anyhow::Result<Vec<Trajectory>> {
-    let numbered = questions.iter().enumerate().filter(|(i, _)| i % world.size() == world.rank());
-    let own: Vec<(usize, &Question)> = numbered.collect();
-    let mut all = Vec::new();
-    for part in own.chunks(EVALUATION_GROUPS) {
-        let job = |&(i, question): &(usize, _)| dataset.job(question, i as u64, seed, num_attempts);
-        let jobs: Vec<EpisodeJob> = part.iter().map(job).collect();
-        let (trajectories, stats) = run_jobs(config, policy, &jobs, &config.rollout.sampling)?;
-        progress(part.len() as u64, stats.num_sampled_tokens as u64);
-        all.extend(trajectories);
+/// Who answers questions about whom, and who judges it.
+pub struct Asking<'a> {
+    /// Sampling and scores.
+    pub config: &'a TrainConfig,
+    /// Who shares the work.
+    pub world: &'a World,
+    /// Who answers.
+    pub policy: &'a Policy,
+    /// Who judges, where rules do not.
+    pub judge: Option<&'a OpenJudge>,
+    /// Users' memories.
+    pub dataset: &'a Dataset,
+}
+
+impl Asking<'_> {
+    /// Asks every question `num_attempts` times; `progress` gets the number of questions and tokens that this rank has done at a time.
+    ///
+    /// Seeds depend on `seed` and each question's place alone, so that two policies answer under the same random streams, on any
+    /// number of ranks.
+    ///
+    /// # Errors
+    /// A policy, a judge or a peer that fails.
+    pub fn run(
+        &self,
+        questions: &[Question],
+        (num_attempts, seed): (usize, u64),
+        progress: &dyn Fn(u64, u64),
+    ) -> anyhow::Result<Vec<Trajectory>> {
+        let Self { config, world, policy, judge, dataset } = *self;
+        let numbered = questions.iter().enumerate().filter(|(i, _)| i % world.size() == world.rank());
+        let own: Vec<(usize, &Question)> = numbered.collect();
+        let mut all = Vec::new();
+        for part in own.chunks(EVALUATION_GROUPS) {
+            let job = |&(i, question): &(usize, _)| dataset.job(question, i as u64, seed, num_attempts);
+            let jobs: Vec<EpisodeJob> = part.iter().map(job).collect();
+            let (trajectories, stats) = run_jobs(config, policy, judge, &jobs, &config.rollout.sampling)?;
+            progress(part.len() as u64, stats.num_sampled_tokens as u64);
+            all.extend(trajectories);
+        }
+        gather_trajectories(world, all)
     }
-    gather_trajectories(world, all)
 }
 
 /// What all ranks sampled, in the order of groups and attempts, on every rank.

@@ -12,10 +12,11 @@ use crate::data::{Dataset, epoch_order, mix};
 use crate::distributed::{World, balance, log_file};
 use crate::grpo::rollout_metrics;
 use crate::interrupt::{Interrupt, Interrupted};
+use crate::judging::OpenJudge;
 use crate::learner::Learner;
 use crate::metrics::{Metrics, MetricsWriter, Progress, trajectory_markdown};
 use crate::policy::Policy;
-use crate::rollouts::{evaluate, evaluation_metrics, gather_trajectories, run_jobs};
+use crate::rollouts::{Asking, evaluation_metrics, gather_trajectories, run_jobs};
 use crate::snapshot;
 use napmem_native::{peak_resident_bytes, reset_peak_resident};
 use napmem_rollout::episode::EpisodeJob;
@@ -67,6 +68,7 @@ struct Run<'a> {
     outputs: Option<Outputs>,
     dataset: Dataset,
     policy: Policy,
+    judge: Option<OpenJudge>,
     learner: Learner,
     progress: Progress,
     state: CheckpointMeta,
@@ -119,7 +121,8 @@ impl<'a> Run<'a> {
         }
         let resumed_step = checkpoint.is_some().then_some(state.step);
         let outputs = folder.map(|folder| Outputs::open(folder, resumed_step, config)).transpose()?;
-        Ok(Self { config, world, outputs, dataset, policy, learner, progress, state, num_steps })
+        let judge = OpenJudge::open(config.judge.as_ref())?;
+        Ok(Self { config, world, outputs, dataset, policy, judge, learner, progress, state, num_steps })
     }
 
     /// Rolls out one group a question for the next questions of the epoch's order.
@@ -158,7 +161,8 @@ impl<'a> Run<'a> {
         let own = jobs.into_iter().zip(ranks).filter(|(_, rank)| *rank == self.world.rank());
         let own: Vec<EpisodeJob> = own.map(|(job, _)| job).collect();
         let phase = self.progress.phase(format!("step {} rollout", self.state.step + 1), own.len() as u64, "questions");
-        let (trajectories, stats) = run_jobs(self.config, &self.policy, &own, &self.config.rollout.sampling)?;
+        let (trajectories, stats) =
+            run_jobs(self.config, &self.policy, self.judge.as_ref(), &own, &self.config.rollout.sampling)?;
         phase.advance(own.len() as u64, stats.num_sampled_tokens as u64);
         phase.finish();
         crate::fault::point("rollout", self.world.rank())?;
@@ -201,6 +205,9 @@ impl<'a> Run<'a> {
 
     fn log(&mut self, trajectories: &[Trajectory], start: Instant, mut metrics: Metrics) -> anyhow::Result<()> {
         metrics.extend("", rollout_metrics(trajectories, &Tool::ALL.map(Tool::name)));
+        if let Some(judge) = &self.judge {
+            judge.log(&mut metrics);
+        }
         let seconds = start.elapsed().as_secs_f64();
         let num_tokens: usize = trajectories.iter().map(|t| t.token_ids.len()).sum();
         metrics.set("timing_s/step", seconds);
@@ -243,8 +250,14 @@ impl<'a> Run<'a> {
         let start = Instant::now();
         let seed = mix(self.config.train.seed, VALIDATION_STREAM);
         let advance = |n, tokens| phase.advance(n, tokens);
-        let trajectories =
-            evaluate(self.config, &self.world, &self.policy, &self.dataset, questions, (1, seed), &advance)?;
+        let asking = Asking {
+            config: self.config,
+            world: &self.world,
+            policy: &self.policy,
+            judge: self.judge.as_ref(),
+            dataset: &self.dataset,
+        };
+        let trajectories = asking.run(questions, (1, seed), &advance)?;
         phase.finish();
         let mut metrics = evaluation_metrics(&trajectories);
         metrics.set("timing_s/testing", start.elapsed().as_secs_f64());

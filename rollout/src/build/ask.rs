@@ -2,6 +2,7 @@
 
 use super::disk::Disk;
 use super::error::BuildError;
+use super::folder::LEDGER_FILE;
 use super::language::{LanguageModel, LanguageReply, LanguageRole};
 use super::ledger::{self, LedgerLine};
 use super::progress::{BuildCounts, BuildEvent, BuildProgress};
@@ -104,7 +105,7 @@ impl Caller<'_> {
         let taken = result.as_ref().ok().map(|reply| read(&reply.text));
         let ok = matches!(taken, Some(Ok(_)));
         let line = LedgerLine::of(self.user, role, &result, ok, &self.shared.settings.prices);
-        ledger::append(self.shared.disk, self.dir, &line)?;
+        ledger::append(self.shared.disk, &self.dir.join(LEDGER_FILE), &line)?;
         self.shared.count(|counts| counts.calls.add(&line));
         self.lines.push(line);
         match result {

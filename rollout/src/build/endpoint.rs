@@ -68,7 +68,10 @@ impl Default for EndpointSettings {
 
 impl EndpointSettings {
     /// The key that is out of range, with what is allowed.
-    pub(super) fn check(&self) -> Result<(), (String, String)> {
+    ///
+    /// # Errors
+    /// The key below the endpoint's own section, and the complaint.
+    pub fn check(&self) -> Result<(), (String, String)> {
         let fail = |key: &str, message: String| Err((format!("endpoint.{key}"), message));
         let has_scheme = self.base_url.starts_with("http://") || self.base_url.starts_with("https://");
         if !has_scheme || self.base_url.contains(['@', '?', '#', ' ']) {
@@ -118,18 +121,25 @@ impl fmt::Debug for ChatEndpoint {
     }
 }
 
+/// What was read of an answer, and what it took.
+pub(super) struct Posted<T> {
+    pub(super) value: T,
+    latency_s: f64,
+    num_retries: u32,
+}
+
 /// What an attempt came to.
-enum Attempt {
-    Done(String, u64, u64),
+enum Attempt<T> {
+    Done(T),
     /// May succeed later, after at least so many seconds.
     Again(String, Option<f64>),
     Failed(String),
 }
 
 impl ChatEndpoint {
-    /// Checks the settings and reads the key from the environment.
-    pub fn new(settings: &EndpointSettings) -> Result<Self, BuildError> {
-        let fault = |key: String, message: String| BuildError::Setting { key: format!("build.{key}"), message };
+    /// Checks the settings, which stand in `section` of a config, and reads the key from the environment.
+    pub fn new(settings: &EndpointSettings, section: &str) -> Result<Self, BuildError> {
+        let fault = |key: String, message: String| BuildError::Setting { key: format!("{section}.{key}"), message };
         settings.check().map_err(|(key, message)| fault(key, message))?;
         let key = settings.key_env.as_deref().map(|name| match std::env::var(name) {
             Ok(key) if !key.trim().is_empty() => Ok(key.trim().to_owned()),
@@ -149,26 +159,48 @@ impl ChatEndpoint {
         })
     }
 
+    /// Name of the model there.
+    pub(super) fn model(&self) -> &str {
+        &self.settings.model
+    }
+
+    /// The pool whose size bounds the requests in flight.
+    pub(super) fn threads(&self) -> &rayon::ThreadPool {
+        &self.threads
+    }
+
     fn ask_one(&self, request: &LanguageRequest) -> Result<LanguageReply, LanguageError> {
-        let start = Instant::now();
-        let EndpointSettings { model, temperature, json_mode, max_retries, .. } = &self.settings;
+        let EndpointSettings { model, temperature, json_mode, .. } = &self.settings;
         let body = wire::body(request, model, *temperature, *json_mode).to_string();
+        let Posted { value, latency_s, num_retries } = self.post(&body, &|text| wire::read(text, request))?;
+        let (text, num_input_tokens, num_output_tokens) = value;
+        Ok(LanguageReply { text, num_input_tokens, num_output_tokens, latency_s, num_retries })
+    }
+
+    /// Posts a body until `read` takes the answer, a bounded number of times.
+    pub(super) fn post<T>(
+        &self,
+        body: &str,
+        read: &dyn Fn(&str) -> Result<T, String>,
+    ) -> Result<Posted<T>, LanguageError> {
+        let start = Instant::now();
+        let max_retries = self.settings.max_retries;
         let mut num_retries = 0;
         loop {
-            let failed = match self.attempt(&body, request) {
-                Attempt::Done(text, num_input_tokens, num_output_tokens) => {
+            let failed = match self.attempt(body, read) {
+                Attempt::Done(value) => {
                     let latency_s = start.elapsed().as_secs_f64();
-                    return Ok(LanguageReply { text, num_input_tokens, num_output_tokens, latency_s, num_retries });
+                    return Ok(Posted { value, latency_s, num_retries });
                 }
                 Attempt::Failed(message) => message,
-                Attempt::Again(message, _) if num_retries == *max_retries => {
+                Attempt::Again(message, _) if num_retries == max_retries => {
                     format!("{message}; given up after {} attempts", num_retries + 1)
                 }
                 Attempt::Again(message, Some(wait_s)) if wait_s > self.settings.retry_after_max_s => {
                     format!("{message}; it asks to wait {wait_s} s, more than `retry_after_max_s`")
                 }
                 Attempt::Again(_, wait_s) => {
-                    let wait_s = self.backoff_s(&body, num_retries).max(wait_s.unwrap_or(0.0));
+                    let wait_s = self.backoff_s(body, num_retries).max(wait_s.unwrap_or(0.0));
                     std::thread::sleep(Duration::from_secs_f64(wait_s));
                     num_retries += 1;
                     continue;
@@ -190,7 +222,7 @@ impl ChatEndpoint {
         doubled.min(self.settings.backoff_max_s) * factor
     }
 
-    fn attempt(&self, body: &str, request: &LanguageRequest) -> Attempt {
+    fn attempt<T>(&self, body: &str, read: &dyn Fn(&str) -> Result<T, String>) -> Attempt<T> {
         let mut call = self.agent.post(&self.url).set("Content-Type", "application/json");
         if let Some(key) = &self.key {
             call = call.set("Authorization", &format!("Bearer {key}"));
@@ -215,8 +247,8 @@ impl ChatEndpoint {
             Err(why) => return Attempt::Again(format!("status {status}, but the answer broke off: {why}"), wait_s),
         };
         match status {
-            200..=299 => match wire::read(&text, request) {
-                Ok((text, num_input, num_output)) => Attempt::Done(text, num_input, num_output),
+            200..=299 => match read(&text) {
+                Ok(value) => Attempt::Done(value),
                 Err(why) => Attempt::Again(format!("status {status}: {why}"), None),
             },
             408 | 429 | 500..=599 => Attempt::Again(format!("status {status}: {}", wire::start(&text)), wait_s),
@@ -280,7 +312,7 @@ mod tests {
     #[test]
     fn backoff_grows_and_is_seeded() {
         let settings = EndpointSettings { model: "m".to_owned(), max_concurrency: 1, ..EndpointSettings::default() };
-        let endpoint = ChatEndpoint::new(&settings).expect("sound");
+        let endpoint = ChatEndpoint::new(&settings, "build").expect("sound");
         for (attempt, (least, most)) in [(0.5, 1.0), (1.0, 2.0), (2.0, 4.0)].into_iter().enumerate() {
             let wait = endpoint.backoff_s("body", attempt as u32);
             assert!((least..most).contains(&wait), "{attempt}: {wait}");

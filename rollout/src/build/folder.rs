@@ -126,7 +126,7 @@ fn lock(dir: &Path) -> Result<fs_err::File, BuildError> {
 }
 
 /// The ledger is appended to outside of commits, so its last line may be half written.
-fn cut_torn_line(disk: &dyn Disk, path: &Path) -> Result<(), BuildError> {
+pub(super) fn cut_torn_line(disk: &dyn Disk, path: &Path) -> Result<(), BuildError> {
     let text = match fs_err::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         text => text?,

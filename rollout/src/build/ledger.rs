@@ -169,11 +169,11 @@ impl Display for LedgerReport {
     }
 }
 
-/// Puts a line at the ledger's end.
-pub(super) fn append(disk: &dyn Disk, dir: &Path, line: &LedgerLine) -> Result<(), BuildError> {
+/// Puts a line at a ledger's end.
+pub(super) fn append(disk: &dyn Disk, file: &Path, line: &LedgerLine) -> Result<(), BuildError> {
     let mut text = serde_json::to_string(line).map_err(io::Error::from)?;
     text.push('\n');
-    Ok(disk.append(&dir.join(LEDGER_FILE), text.as_bytes())?)
+    Ok(disk.append(file, text.as_bytes())?)
 }
 
 #[cfg(test)]

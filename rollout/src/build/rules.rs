@@ -7,6 +7,7 @@ use super::prompt::data_of;
 use super::upper::day;
 use crate::pyramid::{is_date, terms};
 use chrono::{Datelike, Days, NaiveDate};
+use napmem_reward::{JudgeRule, Rule, score_answer};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -337,6 +338,11 @@ fn profile(data: &Value) -> Value {
 }
 
 fn judge(data: &Value) -> Value {
+    if text(data, "rule") == JudgeRule::Abstention.name() {
+        let rule = Rule::LocomoF1 { category: 5, threshold: 1.0 };
+        let verdict = score_answer(&rule, text(data, "answer"), &[], &[]);
+        return json!({"correct": verdict.f1() == 1.0});
+    }
     let answer = terms(text(data, "answer"));
     let says = |gold: &Value| {
         let gold = terms(gold.as_str().unwrap_or(""));

@@ -1,10 +1,11 @@
 //! One attempt: what its turns did, and what follows each of them.
 
-use super::{EpisodeJob, EpisodeRunner, TurnEvent};
+use super::{EpisodeJob, EpisodeRunner, Prompt, TurnEvent};
 use crate::chat::{ChatError, ParameterTypes, ParsedTurn};
 use crate::generate::{AttemptKey, NextAction, SampledTurn, TokenId, TurnEnd};
 use crate::tools::{ReturnedItem, ToolOutcome};
 use crate::trajectory::{Span, StopReason, ToolStep, Turn};
+use napmem_reward::is_evidence;
 use serde_json::Value;
 
 /// What an observation says of a call that could not be read.
@@ -22,6 +23,8 @@ pub struct Attempt {
     pub stop: Option<StopReason>,
     /// The last turn's text outside of thinking and calls.
     pub final_text: String,
+    /// What of the memory the prompt showed.
+    pub given: Vec<ReturnedItem>,
     /// Everything that valid tool calls returned, in order.
     pub returned: Vec<ReturnedItem>,
     /// A fault of the chat format that ended the attempt.
@@ -39,12 +42,14 @@ pub struct Scene<'a> {
 }
 
 impl Attempt {
-    pub fn new(prompt_ids: &[TokenId]) -> Self {
+    pub fn new(prompt: &Prompt) -> Self {
+        let num_prompt_tokens = prompt.ids.len();
         Self {
-            num_prompt_tokens: prompt_ids.len(),
-            token_ids: prompt_ids.to_vec(),
-            loss_mask: vec![0; prompt_ids.len()],
-            sampler_logprobs: vec![0.0; prompt_ids.len()],
+            num_prompt_tokens,
+            token_ids: prompt.ids.clone(),
+            loss_mask: vec![0; num_prompt_tokens],
+            sampler_logprobs: vec![0.0; num_prompt_tokens],
+            given: prompt.given.clone(),
             turns: Vec::new(),
             stop: None,
             final_text: String::new(),
@@ -54,9 +59,9 @@ impl Attempt {
         }
     }
 
-    /// U: a tool gave something.
+    /// U: a tool gave something, or the prompt showed something.
     pub fn memory_used(&self) -> bool {
-        self.turns.iter().flat_map(|turn| &turn.tool_steps).any(|step| step.valid)
+        !self.given.is_empty() || self.turns.iter().flat_map(|turn| &turn.tool_steps).any(|step| step.valid)
     }
 
     /// Takes a turn and says what follows.
@@ -178,6 +183,12 @@ impl Attempt {
             observation,
             valid: outcome.valid,
             returned_ids: outcome.returned.iter().map(|item| item.id.clone()).collect(),
+            evidence_ids: outcome
+                .returned
+                .iter()
+                .filter(|item| is_evidence(&item.id, &item.sources, &scene.job.question.evidence))
+                .map(|item| item.id.clone())
+                .collect(),
             level: outcome.level,
         };
         self.returned.extend(outcome.returned);

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod environment;
+mod mode;
 mod prompt;
 mod score;
 #[cfg(test)]
@@ -13,17 +14,20 @@ mod scripted;
 mod tests;
 
 pub use environment::Environment;
+pub use mode::{Mode, ModeEnvironment};
 pub use prompt::{SYSTEM_PROMPT, opening};
 
-use crate::chat::{ChatError, ChatFormat, ParameterTypes, ParsedTurn};
+use crate::answers::{Judging, JudgingError, check_judge};
+use crate::chat::{ChatError, ChatFormat, ChatMessage, ParameterTypes, ParsedTurn};
 use crate::generate::{
-    AttemptKey, Generate, GenerateStats, Judge, ModelError, NextAction, PromptGroup, SampledTurn, Sampling,
-    TokenBudget, TurnHandler,
+    AttemptKey, Conversation, Generate, GenerateStats, ModelError, NextAction, PromptGroup, SampledTurn, Sampling,
+    TokenBudget, TokenId, TurnHandler,
 };
 use crate::question::Question;
+use crate::tools::ReturnedItem;
 use crate::trajectory::{StopReason, Trajectory, Turn};
 use attempt::{Attempt, Scene};
-use napmem_reward::{Rubric, Rule};
+use napmem_reward::Rubric;
 use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
@@ -89,19 +93,16 @@ pub enum EpisodeError {
     /// The model failed.
     #[error("sampling failed: {0}")]
     Model(#[source] ModelError),
-    /// A question needs a judge.
-    #[error("question `{question}`: `rule.kind` is `judge`, but no judge is configured")]
-    NoJudge {
-        /// Its id.
-        question: String,
-    },
-    /// The judge failed.
-    #[error("question `{question}`: the judge failed: {source}")]
-    Judge {
+    /// An answer could not be judged.
+    #[error(transparent)]
+    Judging(#[from] JudgingError),
+    /// The memory could not be searched for what a prompt shows.
+    #[error("question `{question}`: the memory cannot be searched: {message}")]
+    Passages {
         /// Its id.
         question: String,
         /// Why.
-        source: ModelError,
+        message: String,
     },
     /// A prompt leaves no room.
     #[error("question `{question}`: the prompt has {num_tokens} tokens, `max_total_tokens` allows {max_total_tokens}")]
@@ -131,7 +132,7 @@ pub struct EpisodeRunner<'a> {
     rubric: Rubric,
     enable_thinking: bool,
     system_prompt: String,
-    judge: Option<&'a dyn Judge>,
+    judging: Option<Judging<'a>>,
     observer: Option<TurnObserver<'a>>,
 }
 
@@ -139,7 +140,7 @@ impl<'a> EpisodeRunner<'a> {
     /// A runner with the default system prompt, no judge and no observer.
     pub fn new(chat: &'a ChatFormat, limits: EpisodeLimits, rubric: Rubric, enable_thinking: bool) -> Self {
         let system_prompt = SYSTEM_PROMPT.to_owned();
-        Self { chat, limits, rubric, enable_thinking, system_prompt, judge: None, observer: None }
+        Self { chat, limits, rubric, enable_thinking, system_prompt, judging: None, observer: None }
     }
 
     /// Other rules for the policy; `{max_tool_steps}` in them stands for the limit.
@@ -148,9 +149,9 @@ impl<'a> EpisodeRunner<'a> {
         self
     }
 
-    /// Decides questions whose rule is [`Rule::Judge`].
-    pub fn with_judge(mut self, judge: &'a dyn Judge) -> Self {
-        self.judge = Some(judge);
+    /// A judge for the questions of its scope.
+    pub fn with_judging(mut self, judging: Judging<'a>) -> Self {
+        self.judging = Some(judging);
         self
     }
 
@@ -162,14 +163,37 @@ impl<'a> EpisodeRunner<'a> {
 
     /// The ids that every attempt at this question starts from.
     pub fn prompt_ids(&self, question: &Question, environment: &dyn Environment) -> Result<Vec<u32>, EpisodeError> {
-        let messages = prompt::opening(&self.system_prompt, self.limits.max_tool_steps, question, environment);
-        let ids = self.chat.encode_prompt(&messages, &environment.schemas(), self.enable_thinking)?;
+        Ok(self.prompt(question, environment)?.ids)
+    }
+
+    fn prompt(&self, question: &Question, environment: &dyn Environment) -> Result<Prompt, EpisodeError> {
+        let (passages, given) = self.passages(question, environment)?;
+        let messages =
+            prompt::opening(&self.system_prompt, self.limits.max_tool_steps, question, environment, &passages);
+        let schemas = environment.schemas();
+        let ids = self.chat.encode_prompt(&messages, &schemas, self.enable_thinking)?;
         let max_total_tokens = self.limits.budget.max_total_tokens;
         if ids.len() >= max_total_tokens {
             let question = question.id.clone();
             return Err(EpisodeError::PromptTooLong { question, num_tokens: ids.len(), max_total_tokens });
         }
-        Ok(ids)
+        Ok(Prompt { ids, messages, given })
+    }
+
+    /// What of the memory the prompt shows, in as many tokens as tool steps could show, and which items that is.
+    fn passages(
+        &self,
+        question: &Question,
+        environment: &dyn Environment,
+    ) -> Result<(String, Vec<ReturnedItem>), EpisodeError> {
+        let failed = |message| EpisodeError::Passages { question: question.id.clone(), message };
+        let found = environment.passages(&question.question).map_err(failed)?;
+        let (lines, mut items): (Vec<String>, Vec<ReturnedItem>) =
+            found.into_iter().map(|passage| (passage.text, passage.item)).unzip();
+        let max_tokens = self.limits.max_tool_steps.max(1) * self.limits.max_observation_tokens;
+        let shown = self.chat.cap_observation(&lines.join("\n"), max_tokens);
+        items.retain(|item| shown.contains(&format!("[{}]", item.id)));
+        Ok((shown, items))
     }
 
     /// Runs all attempts of all groups; trajectories come in the order of `jobs` and, within a group, of its seeds.
@@ -179,30 +203,31 @@ impl<'a> EpisodeRunner<'a> {
         jobs: &[EpisodeJob],
         sampling: &Sampling,
     ) -> Result<(Vec<Trajectory>, GenerateStats), EpisodeError> {
-        let unjudged = jobs.iter().find(|job| job.question.rule == Rule::Judge && self.judge.is_none());
-        if let Some(job) = unjudged {
-            return Err(EpisodeError::NoJudge { question: job.question.id.clone() });
-        }
-        let groups = jobs
+        check_judge(jobs.iter().map(|job| job.question), self.judging)?;
+        let prompts = jobs
             .par_iter()
-            .map(|job| {
-                let prompt_ids = self.prompt_ids(job.question, job.environment)?;
-                Ok(PromptGroup { prompt_ids, seeds: job.seeds.clone() })
-            })
+            .map(|job| self.prompt(job.question, job.environment))
             .collect::<Result<Vec<_>, EpisodeError>>()?;
-        let batch = Batch::new(self, jobs, &groups);
+        let batch = Batch::new(self, jobs, &prompts);
+        let groups: Vec<PromptGroup> = prompts
+            .into_iter()
+            .zip(jobs)
+            .map(|(prompt, job)| PromptGroup { prompt_ids: prompt.ids, seeds: job.seeds.clone() })
+            .collect();
         let stats = policy.generate(&groups, sampling, &self.limits.budget, &batch).map_err(EpisodeError::Model)?;
         let version = policy.policy_version();
-        let trajectories = batch
-            .into_attempts()
-            .into_par_iter()
-            .map(|(key, mut attempt)| match attempt.fault.take() {
-                Some(fault) => Err(EpisodeError::Chat(fault)),
-                None => score::finish(self, &jobs[key.group], key, version, attempt),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let trajectories = score::finish(self, jobs, version, batch.into_attempts())?;
         Ok((trajectories, stats))
     }
+}
+
+/// What every attempt at a question starts from.
+struct Prompt {
+    ids: Vec<TokenId>,
+    /// What they were rendered from.
+    messages: Vec<ChatMessage>,
+    /// Items of memory that it shows.
+    given: Vec<ReturnedItem>,
 }
 
 /// The attempts of one call of [`EpisodeRunner::run`], each behind its own lock: turns of different attempts do not wait for
@@ -211,15 +236,18 @@ struct Batch<'a> {
     runner: &'a EpisodeRunner<'a>,
     jobs: &'a [EpisodeJob<'a>],
     types: Vec<ParameterTypes>,
+    openings: Vec<Vec<ChatMessage>>,
     attempts: Vec<Vec<Mutex<Attempt>>>,
 }
 
 impl<'a> Batch<'a> {
-    fn new(runner: &'a EpisodeRunner<'a>, jobs: &'a [EpisodeJob<'a>], groups: &[PromptGroup]) -> Self {
-        let start =
-            |group: &PromptGroup| group.seeds.iter().map(|_| Mutex::new(Attempt::new(&group.prompt_ids))).collect();
+    fn new(runner: &'a EpisodeRunner<'a>, jobs: &'a [EpisodeJob<'a>], prompts: &[Prompt]) -> Self {
+        let start = |(job, prompt): (&EpisodeJob, &Prompt)| {
+            job.seeds.iter().map(|_| Mutex::new(Attempt::new(prompt))).collect()
+        };
         let types = jobs.iter().map(|job| ParameterTypes::from_schemas(&job.environment.schemas())).collect();
-        Self { runner, jobs, types, attempts: groups.iter().map(start).collect() }
+        let openings = prompts.iter().map(|prompt| prompt.messages.clone()).collect();
+        Self { runner, jobs, types, openings, attempts: jobs.iter().zip(prompts).map(start).collect() }
     }
 
     fn into_attempts(self) -> Vec<(AttemptKey, Attempt)> {
@@ -239,5 +267,17 @@ impl TurnHandler for Batch<'_> {
         let scene = Scene { runner: self.runner, job: &self.jobs[key.group], types: &self.types[key.group], key };
         let mut attempt = self.attempts[key.group][key.attempt].lock().unwrap_or_else(PoisonError::into_inner);
         attempt.on_turn(scene, &turn)
+    }
+
+    fn conversation(&self, group: usize) -> Option<Conversation> {
+        let schemas = self.jobs[group].environment.schemas();
+        let enable_thinking = self.runner.enable_thinking;
+        Some(Conversation { messages: self.openings[group].clone(), schemas, enable_thinking })
+    }
+
+    fn observations(&self, key: AttemptKey) -> Vec<String> {
+        let attempt = self.attempts[key.group][key.attempt].lock().unwrap_or_else(PoisonError::into_inner);
+        let last = attempt.turns.last();
+        last.map_or(Vec::new(), |turn| turn.tool_steps.iter().map(|step| step.observation.clone()).collect())
     }
 }

@@ -8,21 +8,22 @@ use std::fmt::Write;
 /// The default rules; `{max_tool_steps}` stands for the limit.
 pub const SYSTEM_PROMPT: &str = include_str!("system_prompt.md");
 
-/// The two messages that open an episode.
+/// The two messages that open an episode; `passages` is what of the memory they show, if anything.
 pub fn opening(
     system_prompt: &str,
     max_tool_steps: usize,
     question: &Question,
     environment: &dyn Environment,
+    passages: &str,
 ) -> Vec<ChatMessage> {
     let rules = system_prompt.replace("{max_tool_steps}", &max_tool_steps.to_string());
     vec![
         ChatMessage::new(Role::System, rules.trim()),
-        ChatMessage::new(Role::User, user_message(question, &environment.files())),
+        ChatMessage::new(Role::User, user_message(question, &environment.files(), passages)),
     ]
 }
 
-/// Files, date, question, options:
+/// Files, date, passages under "From the user's memory, best match first:", question, options:
 /// ```text
 /// Memory files: profile.md, phones.md
 /// Today: 2024-06-30
@@ -31,7 +32,7 @@ pub fn opening(
 /// B. a Pixel
 /// Answer with the letter of the right option.
 /// ```
-fn user_message(question: &Question, files: &[String]) -> String {
+fn user_message(question: &Question, files: &[String], passages: &str) -> String {
     let mut text = String::new();
     let mut line = |line: std::fmt::Arguments| writeln!(text, "{line}").expect("writing to a string cannot fail");
     if !files.is_empty() {
@@ -39,6 +40,9 @@ fn user_message(question: &Question, files: &[String]) -> String {
     }
     if let Some(date) = &question.date {
         line(format_args!("Today: {date}"));
+    }
+    if !passages.is_empty() {
+        line(format_args!("From the user's memory, best match first:\n{passages}"));
     }
     line(format_args!("Question: {}", question.question.trim()));
     for (i, option) in question.options.iter().enumerate() {
@@ -74,10 +78,14 @@ mod tests {
         let files = ["profile.md".to_owned(), "phones.md".to_owned()];
         let expected = "Memory files: profile.md, phones.md\nToday: 2024-06-30\nQuestion: Which phone do I have?\n\
                         A. a Galaxy\nB. a Pixel\nAnswer with the letter of the right option.";
-        assert_eq!(user_message(&question, &files), expected);
+        assert_eq!(user_message(&question, &files, ""), expected);
         question.options.clear();
         question.date = None;
-        assert_eq!(user_message(&question, &[]), "Question: Which phone do I have?");
+        assert_eq!(user_message(&question, &[], ""), "Question: Which phone do I have?");
+        assert_eq!(
+            user_message(&question, &[], "[r1] x\n[m2] y"),
+            "From the user's memory, best match first:\n[r1] x\n[m2] y\nQuestion: Which phone do I have?"
+        );
         assert_eq!([0, 25, 26].map(option_letter), ["A", "Z", "27"]);
     }
 }

@@ -2,9 +2,11 @@
 
 use super::scripted::{CHAT, OneTool, Scripted};
 use super::*;
+use crate::answers::JudgeScope;
 use crate::chat::fixture;
+use crate::generate::{Judge, JudgeCase};
 use crate::trajectory::{Span, Trajectory};
-use napmem_reward::RubricCase;
+use napmem_reward::{JudgeRule, RubricCase, Rule};
 use serde_json::json;
 
 const SAMPLING: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
@@ -210,27 +212,58 @@ fn observations_are_capped_and_marked() {
 struct YesJudge;
 
 impl Judge for YesJudge {
-    fn judge(&self, _: &str, answer: &str, _: &[String]) -> Result<bool, ModelError> {
-        if answer == "Oslo" { Ok(true) } else { Err("unsure".into()) }
+    fn judge(&self, cases: &[JudgeCase]) -> Vec<Result<bool, ModelError>> {
+        assert_eq!(cases.len(), 1, "all attempts of a batch at once");
+        vec![if cases[0].answer == "Oslo" { Ok(true) } else { Err("unsure".into()) }]
     }
 }
 
 #[test]
 fn a_judge_decides_where_the_rule_says_so() {
     let environment = OneTool { text: "r1".to_owned() };
-    let question = Question { rule: Rule::Judge, ..question() };
+    let question = Question { rule: Rule::Judge { by: JudgeRule::SameMeaning }, ..question() };
     let job = EpisodeJob { question: &question, environment: &environment, group_id: 0, seeds: vec![1] };
     let run = |runner: EpisodeRunner, turn: &str| {
         runner
             .run(&mut Scripted::new(&[turn]), std::slice::from_ref(&job), &SAMPLING)
             .map(|(trajectories, _)| trajectories)
     };
-    let judged = run(runner(limits()).with_judge(&YesJudge), RIGHT).expect("judged");
+    let judging = Judging { judge: &YesJudge, scope: JudgeScope::Required };
+    let judged = run(runner(limits()).with_judging(judging), RIGHT).expect("judged");
     assert!(judged[0].reward.outcome.correct);
     let message = run(runner(limits()), RIGHT).expect_err("no judge").to_string();
-    assert_eq!(message, "question `q`: `rule.kind` is `judge`, but no judge is configured");
-    let message = run(runner(limits()).with_judge(&YesJudge), WRONG).expect_err("judge fails").to_string();
+    assert!(message.starts_with("question `q`: `rule.kind` is `judge`, but no judge is configured"), "{message}");
+    let message = run(runner(limits()).with_judging(judging), WRONG).expect_err("judge fails").to_string();
     assert_eq!(message, "question `q`: the judge failed: unsure");
+}
+
+#[test]
+fn passages_stand_in_the_prompt_and_count_as_read() {
+    let pyramid = crate::pyramid::fixtures::pyramid();
+    let question = Question { evidence: vec!["m5".to_owned()], ..question() };
+    let passive = ModeEnvironment::new(&pyramid, Mode::Passive, 4);
+    let asked = Question { question: "When did the Dell arrive?".to_owned(), ..question };
+    let job = EpisodeJob { question: &asked, environment: &passive, group_id: 0, seeds: vec![1] };
+    let run = |limits, turns: &[&str]| {
+        let mut policy = Scripted::new(turns);
+        runner(limits).run(&mut policy, std::slice::from_ref(&job), &SAMPLING).expect("runs").0.remove(0)
+    };
+    let shown = run(limits(), &[RIGHT]);
+    let prompt = CHAT.decode(&shown.token_ids[..shown.num_prompt_tokens]);
+    assert!(
+        prompt.contains("From the user's memory, best match first:\n[r") && !prompt.contains("<tools>"),
+        "{prompt}"
+    );
+    assert_eq!(shown.given_ids.len(), 4);
+    assert!(shown.given_ids.iter().all(|id| prompt.contains(&format!("[{id}] "))), "{:?}", shown.given_ids);
+    assert_eq!(shown.reward.evidence_seen, Some(true), "{:?}", shown.given_ids);
+    assert_eq!(shown.reward.case, RubricCase::CorrectWithMemory);
+    // A call of a tool that is not there is an observation like any other.
+    let called = run(limits(), &[LOOK, RIGHT]);
+    assert_eq!(called.turns[0].tool_steps[0].observation, "Error: no such tool. There are no tools");
+    // The prompt shows no more memory than the tool steps could.
+    let narrow = run(EpisodeLimits { max_tool_steps: 1, max_observation_tokens: 40, ..limits() }, &[RIGHT]);
+    assert!(narrow.given_ids.len() < 4 && !narrow.given_ids.is_empty(), "{:?}", narrow.given_ids);
 }
 
 #[test]

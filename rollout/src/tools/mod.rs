@@ -6,9 +6,11 @@
 
 mod arguments;
 mod observe;
+mod passages;
 mod schema;
 
-pub use schema::tool_schemas;
+pub use passages::{Passage, passages};
+pub use schema::{schema, tool_schemas};
 
 use crate::pyramid::{Pyramid, PyramidError, SEARCH_LIMIT, SearchHit};
 use arguments::{read_ids, read_text};
@@ -94,14 +96,23 @@ struct Observation {
 
 /// Runs the tool `name` with `arguments` (a JSON object) on a pyramid.
 pub fn call(pyramid: &Pyramid, name: &str, arguments: &Value) -> ToolOutcome {
-    let tool = Tool::parse(name.trim());
+    call_among(pyramid, &Tool::ALL, name, arguments)
+}
+
+/// As [`call`], where there are no other tools than `among`.
+pub fn call_among(pyramid: &Pyramid, among: &[Tool], name: &str, arguments: &Value) -> ToolOutcome {
+    let tool = Tool::parse(name.trim()).filter(|tool| among.contains(tool));
     let shown = match tool {
         Some(Tool::SearchConversations) => search_conversations(pyramid, arguments),
         Some(Tool::GetConversations) => get_conversations(pyramid, arguments),
         Some(Tool::SearchRecords) => search_records(pyramid, arguments),
         Some(Tool::GetRecords) => get_records(pyramid, arguments),
         Some(Tool::ReadFile) => read_file(pyramid, arguments),
-        None => Err(format!("no such tool. Tools: {}", Tool::ALL.map(Tool::name).join(", "))),
+        None if among.is_empty() => Err("no such tool. There are no tools".to_owned()),
+        None => {
+            let names: Vec<&str> = among.iter().map(|tool| tool.name()).collect();
+            Err(format!("no such tool. Tools: {}", names.join(", ")))
+        }
     };
     let tool = tool.map_or_else(|| name.to_owned(), |tool| tool.name().to_owned());
     match shown {

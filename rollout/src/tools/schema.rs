@@ -8,7 +8,8 @@ pub fn tool_schemas() -> Vec<Value> {
     Tool::ALL.into_iter().map(schema).collect()
 }
 
-fn schema(tool: Tool) -> Value {
+/// One tool in OpenAI's function format.
+pub fn schema(tool: Tool) -> Value {
     let ids = |what: &str| json!({"type": "array", "items": {"type": "string"}, "description": what});
     let text = |what: &str| json!({"type": "string", "description": what});
     let (description, key, argument) = match tool {

@@ -51,7 +51,7 @@ pub fn corpus(users: &[SampleUser]) -> Result<Vec<String>, CorpusError> {
 }
 
 fn conversation(pyramid: &Pyramid, question: &Question) -> Vec<ChatMessage> {
-    let mut messages = opening(tiny::SYSTEM_PROMPT, 4, question, pyramid);
+    let mut messages = opening(tiny::SYSTEM_PROMPT, 4, question, pyramid, "");
     for place in Place::all() {
         let call = place.call(&question.question);
         let outcome = pyramid.call(&call.name, &Value::Object(call.arguments.clone()));

@@ -152,6 +152,8 @@ fn trajectory(chat: &ChatFormat, number: usize, lines: &str, lookups: &[Lookup])
         category: "drill".to_owned(),
         question: last.question.clone(),
         gold: vec![last.answer.clone()],
+        needs_memory: true,
+        given_ids: Vec::new(),
         group_id: number as u64,
         attempt: 0,
         policy_version: 0,

@@ -8,6 +8,7 @@ use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
 use crate::model::ModelFault;
 use crate::plan::ShapeError;
+use napmem_rollout::answers::JudgingError;
 use napmem_rollout::build::BuildError;
 use napmem_rollout::chat::ChatError;
 use napmem_rollout::datasets::DatasetError;
@@ -61,6 +62,9 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
         return Some(CONFIG);
     }
     if let Some(BuildError::Setting { .. } | BuildError::Prompt { .. }) = error.downcast_ref() {
+        return Some(CONFIG);
+    }
+    if let Some(JudgingError::NoJudge { .. }) = error.downcast_ref() {
         return Some(CONFIG);
     }
     if let Some(BuildError::Model { .. }) = error.downcast_ref() {

@@ -14,11 +14,14 @@ mod fetch;
 mod forget;
 mod import;
 mod init;
+mod judge;
 mod machine;
 mod mechanical;
 mod plan;
 mod pyramid_folder;
+mod report;
 mod sample_world;
+mod score;
 mod search;
 mod sft;
 mod show;
@@ -63,6 +66,9 @@ enum Command {
     Eval(eval::EvalArgs),
     Ask(ask::AskArgs),
     Compare(compare::CompareArgs),
+    Judge(judge::JudgeArgs),
+    Score(score::ScoreArgs),
+    Report(report::ReportArgs),
 }
 
 /// Runs the subcommand.
@@ -85,6 +91,9 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Eval(args) => eval::run(&args),
         Command::Ask(args) => ask::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Judge(args) => judge::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Report(args) => report::run(&args),
     }
 }
 

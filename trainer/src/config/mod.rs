@@ -9,6 +9,8 @@ mod construction;
 mod distributed;
 mod embedding;
 mod error;
+mod evaluation;
+mod judge;
 mod resolved;
 pub mod sections;
 mod source;
@@ -21,13 +23,15 @@ pub use construction::{BuildConfig, LanguageKind, LanguageSection};
 pub use distributed::{DistributedSection, Processes};
 pub use embedding::EmbedderConfig;
 pub use error::ConfigError;
+pub use evaluation::{AskedConfig, EvalConfig, EvalSection, NamedPolicy, PolicySection, PolicySource};
+pub use judge::{JudgeConfig, JudgeModel, JudgeSection};
 pub use resolved::{Difference, commit, load_resolved, refuse_other_settings, version};
 pub use sections::{
     DataSection, Device, Dtype, Embedder, GrpoSection, ModelSection, OptimSection, RawSft, RawTrain, ReferencePlace,
     ScoredTokens, SplitSection, TrainSection, UpdateSection, WorldSection,
 };
 pub use source::Source;
-pub use tasks::{AskConfig, EvalConfig, Part};
+pub use tasks::{AskConfig, Part};
 
 use napmem_reward::Rubric;
 use napmem_rollout::generate::{Sampling, TokenBudget};
@@ -92,6 +96,8 @@ pub struct TrainConfig {
     pub rollout: RolloutConfig,
     /// Scores.
     pub rubric: Rubric,
+    /// Who decides where no mechanical rule can.
+    pub judge: Option<JudgeConfig>,
     /// The objective.
     pub grpo: GrpoSection,
     /// The optimizer.
@@ -121,6 +127,11 @@ impl TrainConfig {
     /// Every key with its value, defaults included, as a config file that gives this config again.
     pub fn to_toml(&self) -> String {
         resolved::to_toml(&self.raw)
+    }
+
+    /// `[eval]` as typed; the defaults where there is none.
+    pub fn eval_section(&self) -> EvalSection {
+        self.raw.eval.clone().unwrap_or_default()
     }
 
     /// Optimizer steps of the whole run over `num_questions` training questions. A rest that fills no step is left

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 /// Keys that may change between a run and its resumption, because no number of a step depends on them (but for rounding, on the
 /// number of processes).
-const MAY_DIFFER: [&str; 11] = [
+const MAY_DIFFER: [&str; 12] = [
     "train.run_dir",
     "train.validation_every",
     "train.validation_questions",
@@ -21,6 +21,7 @@ const MAY_DIFFER: [&str; 11] = [
     "distributed.timeout_s",
     "distributed.max_restarts",
     "distributed.bucket_mib",
+    "judge.cache",
 ];
 
 /// The run's length: a falling learning rate depends on it, a constant one does not.
@@ -87,7 +88,8 @@ pub fn refuse_other_settings(saved_file: &Path, given: &str) -> Result<(), Confi
 fn compare(saved: &BTreeMap<String, String>, given: &BTreeMap<String, String>) -> Vec<Difference> {
     let keys: std::collections::BTreeSet<&String> = saved.keys().chain(given.keys()).collect();
     let falls = saved.get("optim.schedule").is_some_and(|schedule| schedule != "\"constant\"");
-    let may_differ = |key: &str| MAY_DIFFER.contains(&key) || (!falls && LENGTH.contains(&key));
+    let may_differ =
+        |key: &str| MAY_DIFFER.contains(&key) || key.starts_with("eval.") || (!falls && LENGTH.contains(&key));
     keys.into_iter()
         .filter(|key| !may_differ(key) && saved.get(*key) != given.get(*key))
         .map(|key| Difference { key: key.clone(), saved: saved.get(key).cloned(), given: given.get(key).cloned() })

@@ -1,6 +1,6 @@
 //! The sections of a config as typed, with their defaults. What they mean together is decided in `validate`.
 
-use super::{ConfigError, DistributedSection};
+use super::{ConfigError, DistributedSection, EvalSection, JudgeSection};
 use crate::grpo::{Baseline, KlEstimator, LossAggregation, ZeroVarianceGroups};
 use crate::optim::{Schedule, WeightUpdate};
 use serde::{Deserialize, Serialize};
@@ -462,6 +462,9 @@ pub struct RawTrain {
     pub rollout: RolloutSection,
     /// Scores.
     pub reward: RewardSection,
+    /// Who decides where no mechanical rule can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judge: Option<JudgeSection>,
     /// The objective.
     pub grpo: GrpoSection,
     /// The optimizer.
@@ -472,6 +475,9 @@ pub struct RawTrain {
     pub train: TrainSection,
     /// Its processes.
     pub distributed: DistributedSection,
+    /// Rows of an evaluation; training does not look at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval: Option<EvalSection>,
 }
 
 /// `[data]` of supervised fine-tuning.

@@ -1,6 +1,6 @@
-//! What an evaluation and a single question need, checked: built by the command line, used by what runs them.
+//! Parts of the users, and what a single question needs, checked: built by the command line, used by what runs them.
 
-use super::{Dtype, EmbedderConfig, TrainConfig};
+use super::{Dtype, EmbedderConfig};
 use napmem_rollout::generate::TokenBudget;
 use std::fmt;
 use std::path::PathBuf;
@@ -46,23 +46,6 @@ impl FromStr for Part {
         let part = Self::ALL.into_iter().find(|part| part.name() == text);
         part.ok_or_else(|| format!("must be {}", Self::ALL.map(Self::name).join(", ")))
     }
-}
-
-/// One policy on one part of one dataset.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EvalConfig {
-    /// Policy, data, sampling and scores; its temperature may be 0 (greedy).
-    pub config: TrainConfig,
-    /// Part of the users.
-    pub part: Part,
-    /// Ask at most this many questions.
-    pub num_questions: Option<usize>,
-    /// Attempts at each question; at least 1.
-    pub num_attempts: usize,
-    /// Results as JSON go here.
-    pub out: Option<PathBuf>,
-    /// Trajectories as JSON lines go here.
-    pub trajectories: Option<PathBuf>,
 }
 
 /// One question to one policy about one user.

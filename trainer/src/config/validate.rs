@@ -5,7 +5,8 @@ use super::sections::{
     SplitSection, TrainSection, UpdateSection,
 };
 use super::{
-    ConfigError, DataConfig, DataSource, EmbedderConfig, GrpoSection, RolloutConfig, SftConfig, Source, TrainConfig,
+    ConfigError, DataConfig, DataSource, EmbedderConfig, GrpoSection, JudgeConfig, RolloutConfig, SftConfig, Source,
+    TrainConfig,
 };
 use crate::grpo::LossAggregation;
 use crate::optim::WeightUpdate;
@@ -32,11 +33,13 @@ pub fn train(source: &Source) -> Checked<TrainConfig> {
     check.run(&raw.train)?;
     raw.distributed.check(&check)?;
     let rubric = check.rubric(&raw.reward)?;
+    let judge = raw.judge.as_ref().map(|judge| JudgeConfig::check(source, judge, Some(&raw.model))).transpose()?;
     Ok(TrainConfig {
         data: check.data(&raw.data)?,
         model: raw.model.clone(),
         rollout,
         rubric,
+        judge,
         grpo: raw.grpo.clone(),
         optim: raw.optim.clone(),
         update: raw.update.clone(),
@@ -93,20 +96,26 @@ pub(super) struct Check<'a> {
 
 impl Check<'_> {
     pub(super) fn model(&self, model: &ModelSection) -> Checked {
-        self.path("model.path", &model.path, Path::is_dir, "folder")?;
+        self.model_at("model", model)
+    }
+
+    /// Checks a model section that stands at `section`.
+    pub(super) fn model_at(&self, section: &str, model: &ModelSection) -> Checked {
+        let key = &format!("{section}.path");
+        self.path(key, &model.path, Path::is_dir, "folder")?;
         for name in ["config.json", "tokenizer.json"] {
             if !model.path.join(name).is_file() {
                 let problem =
                     format!("must be a Hugging Face model folder, but {} has no {name}", model.path.display());
-                return Err(self.source.error("model.path", problem));
+                return Err(self.source.error(key, problem));
             }
         }
         if !has_weights(&model.path) {
             let problem = format!("must hold *.safetensors weights, but {} has none", model.path.display());
-            return Err(self.source.error("model.path", problem));
+            return Err(self.source.error(key, problem));
         }
         match model.threads {
-            Some(threads) => self.at_least("model.threads", threads, 1),
+            Some(threads) => self.at_least(&format!("{section}.threads"), threads, 1),
             None => Ok(()),
         }
     }

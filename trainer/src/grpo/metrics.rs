@@ -167,6 +167,7 @@ mod tests {
             observation: String::new(),
             valid: level.is_some(),
             returned_ids: Vec::new(),
+            evidence_ids: Vec::new(),
             level,
         }
     }
@@ -190,6 +191,8 @@ mod tests {
             category: "c".to_owned(),
             question: String::new(),
             gold: Vec::new(),
+            needs_memory: true,
+            given_ids: Vec::new(),
             group_id: 0,
             attempt: 0,
             policy_version: 0,

@@ -84,6 +84,7 @@ mod tests {
             observation: "r1: bought a ```phone```".into(),
             valid: true,
             returned_ids: vec!["r1".into()],
+            evidence_ids: Vec::new(),
             level: Some(2),
         };
         let span = Span { start: 0, end: 0 };
@@ -93,6 +94,8 @@ mod tests {
             category: "detail".into(),
             question: "Which *phone*?".into(),
             gold: vec!["Galaxy".into()],
+            needs_memory: true,
+            given_ids: Vec::new(),
             group_id: 0,
             attempt: 0,
             policy_version: 0,

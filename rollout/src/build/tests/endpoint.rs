@@ -1,7 +1,6 @@
 //! A chat-completions endpoint as a small real server, with everything that such a server does wrong.
 
 use super::*;
-use crate::generate::Judge;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// What the server does with a request.
 #[derive(Clone)]
-enum Act {
+pub(in crate::build) enum Act {
     /// Status, further header lines, body.
     Answer(u16, &'static str, String),
     /// Says nothing for so long.
@@ -18,10 +17,12 @@ enum Act {
     Close,
     /// Promises more than it sends.
     Broken,
+    /// Status 200 and what this makes of the request.
+    Judge(fn(&str) -> String),
 }
 
 /// Acts in turn, the last one again and again; gives the address and what was asked.
-fn serve(acts: Vec<Act>) -> (String, Arc<Mutex<Vec<String>>>) {
+pub(in crate::build) fn serve(acts: Vec<Act>) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
     let requests = Arc::new(Mutex::new(Vec::new()));
@@ -53,12 +54,14 @@ impl Act {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).expect("a body");
         request.push_str(&String::from_utf8(body).expect("UTF-8"));
-        seen.lock().expect("whole").push(request);
+        seen.lock().expect("whole").push(request.clone());
+        let whole = |status: u16, headers: &str, body: &str| {
+            let length = body.len();
+            format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n{headers}Connection: close\r\n\r\n{body}")
+        };
         let answer = match self {
-            Self::Answer(status, headers, body) => format!(
-                "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n{body}",
-                body.len()
-            ),
+            Self::Answer(status, headers, body) => whole(status, headers, &body),
+            Self::Judge(reply) => whole(200, "", &reply(&request)),
             Self::Hang(time) => {
                 std::thread::sleep(time);
                 String::new()
@@ -72,17 +75,17 @@ impl Act {
     }
 }
 
-fn completion(content: &str) -> String {
+pub(in crate::build) fn completion(content: &str) -> String {
     json!({"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": content}}],
         "usage": {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}})
     .to_string()
 }
 
-fn ok(content: &str) -> Act {
+pub(in crate::build) fn ok(content: &str) -> Act {
     Act::Answer(200, "", completion(content))
 }
 
-fn endpoint_settings(url: &str) -> EndpointSettings {
+pub(in crate::build) fn endpoint_settings(url: &str) -> EndpointSettings {
     EndpointSettings {
         base_url: url.to_owned(),
         model: "small".to_owned(),
@@ -104,7 +107,7 @@ fn request() -> LanguageRequest {
 }
 
 fn ask(settings: &EndpointSettings) -> Result<LanguageReply, LanguageError> {
-    ChatEndpoint::new(settings).expect("sound settings").ask(&[request()]).remove(0)
+    ChatEndpoint::new(settings, "build").expect("sound settings").ask(&[request()]).remove(0)
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn what_is_sent_and_read() {
         {"role": "user", "content": "hello"}], "max_tokens": 17, "temperature": 0.0,
         "response_format": {"type": "json_object"}});
     assert_eq!(body, expected);
-    let shown = format!("{:?}", ChatEndpoint::new(&settings).expect("sound settings"));
+    let shown = format!("{:?}", ChatEndpoint::new(&settings, "build").expect("sound settings"));
     assert!(!shown.contains(key.trim()), "the key is not printed");
 }
 
@@ -191,7 +194,7 @@ fn tokens_are_estimated_without_usage() {
 fn requests_are_answered_in_order_and_no_more_than_allowed_at_once() {
     let (url, requests) = serve(vec![Act::Hang(Duration::from_millis(150)), ok("hi")]);
     let settings = EndpointSettings { max_retries: 0, timeout_s: 5.0, ..endpoint_settings(&url) };
-    let endpoint = ChatEndpoint::new(&settings).expect("sound settings");
+    let endpoint = ChatEndpoint::new(&settings, "build").expect("sound settings");
     let results = endpoint.ask(&vec![request(); 5]);
     assert_eq!(results.len(), 5);
     assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1, "only the one that was hung up on");
@@ -212,28 +215,9 @@ fn settings_name_their_key() {
     for (breaks, expected) in cases {
         let mut settings = endpoint_settings("http://localhost:1/v1");
         breaks(&mut settings);
-        let error = ChatEndpoint::new(&settings).expect_err(expected).to_string();
+        let error = ChatEndpoint::new(&settings, "build").expect_err(expected).to_string();
         assert!(error.contains(expected), "{error} / {expected}");
     }
-}
-
-#[test]
-fn verdicts() {
-    let (url, _) =
-        serve(vec![ok(r#"{"correct": true}"#), ok("I think so"), ok(r#"{"correct": false}"#), ok("no idea")]);
-    let settings = BuildSettings { max_refusals: 1, ..BuildSettings::default() };
-    let model = Arc::new(ChatEndpoint::new(&endpoint_settings(&url)).expect("sound settings"));
-    let judge = ChatJudge::new(model, &settings).expect("sound settings");
-    let gold = ["red".to_owned()];
-    assert!(judge.judge("Which color?", "It is red.", &gold).expect("a verdict"));
-    assert!(!judge.judge("Which color?", "It is blue.", &gold).expect("a verdict after a refusal"));
-    let error = judge.judge("Which color?", "?", &gold).expect_err("no verdict").to_string();
-    assert!(error.contains("no verdict in 2 replies"), "{error}");
-    assert_eq!((judge.totals().num_calls, judge.totals().num_failed, judge.totals().num_input_tokens), (5, 3, 55));
-
-    let rules = ChatJudge::new(Arc::new(RuleModel), &settings).expect("sound settings");
-    assert!(rules.judge("Which color?", "It is Red.", &gold).expect("a verdict"));
-    assert!(!rules.judge("Which color?", "Reddish.", &gold).expect("a verdict"));
 }
 
 #[test]
@@ -252,7 +236,7 @@ fn a_build_over_http_adds_up() {
     ]);
     let prices = Prices { input_per_million: 1.0, output_per_million: 4.0 };
     let settings = BuildSettings { prices, ..BuildSettings::default() };
-    let model = ChatEndpoint::new(&endpoint_settings(&url)).expect("sound settings");
+    let model = ChatEndpoint::new(&endpoint_settings(&url), "build").expect("sound settings");
     let dir = tempfile::tempdir().expect("a scratch folder");
     let first = session("s1", "2024-03-01", 1, &["I live in Oslo."]);
     let report = build_with(&RealDisk, &model, &settings, first.clone(), dir.path(), &NoProgress).expect("built");

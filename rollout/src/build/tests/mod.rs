@@ -2,7 +2,7 @@
 
 mod bad;
 mod crash;
-mod endpoint;
+pub(in crate::build) mod endpoint;
 mod forget;
 mod locomo;
 mod log;
