@@ -16,4 +16,5 @@ mod pipeline;
 mod resume;
 mod runs;
 mod scene;
+mod shared_prompts;
 mod support;
