@@ -9,6 +9,7 @@ use napmem::grpo::{
 };
 use napmem::model::Decoder;
 use napmem::passes::{PassOptions, PassReport, accumulate, score};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use tch::{Device, Kind, Tensor};
 
@@ -97,7 +98,8 @@ fn load(model: &str) -> Decoder {
 
 fn packed(attempts: &[Attempt], share: bool, micro_batch_tokens: usize) -> PackedBatch {
     let sequences: Vec<TrainSequence> = attempts.iter().map(|attempt| attempt.view(share)).collect();
-    let options = PackOptions { micro_batch_tokens, aggregation: LossAggregation::SeqMeanTokenMean, sequence_norm: None };
+    let options =
+        PackOptions { micro_batch_tokens, aggregation: LossAggregation::SeqMeanTokenMean, sequence_norm: None };
     pack(&sequences, GlobalCounts::of(&sequences), &options).unwrap()
 }
 
@@ -193,9 +195,14 @@ fn attempts_do_not_see_each_other() {
 fn a_group_computes_its_prompt_once() {
     for group_size in [4, 16] {
         let attempts = group(1, 150, &vec![30; group_size]);
-        let tokens = |share| packed(&attempts, share, 10_000).micro_batches.iter().map(MicroBatch::num_tokens).sum::<usize>();
+        let tokens =
+            |share| packed(&attempts, share, 10_000).micro_batches.iter().map(MicroBatch::num_tokens).sum::<usize>();
         assert_eq!((tokens(false), tokens(true)), (group_size * 180, 150 + group_size * 30));
     }
+}
+
+fn read(json_lines: &str) -> Vec<Value> {
+    json_lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// A whole run either way: the same attempts, and the same numbers but for rounding.
@@ -205,7 +212,11 @@ fn a_run_is_the_same_either_way() {
     let mut sets = run_settings(&run, 2);
     sets.push("grpo.share_prompts=false".to_owned());
     train(&scene().train_config(), &sets, &[]);
-    assert!(trajectories(reference(), 2) == trajectories(&run, 2), "other attempts");
+    for ((name, expected), (_, found)) in trajectories(&run, 2).iter().zip(trajectories(reference(), 2)) {
+        // The weights of the second step differ in their last digits, and with them ln p of what was sampled.
+        let ids = |text: &str| read(text).iter().map(|t| t["token_ids"].clone()).collect::<Vec<_>>();
+        assert!(ids(expected) == ids(&found), "{name}: other attempts");
+    }
     let (shared, apart) = (metrics(reference(), 2), metrics(&run, 2));
     assert_eq!(shared.len(), apart.len());
     for (expected, found) in apart.iter().zip(&shared) {

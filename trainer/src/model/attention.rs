@@ -82,9 +82,8 @@ impl Attention {
         else {
             return mixed;
         };
-        let behind = |row: &Tensor, own: &Tensor| {
-            Tensor::cat(&[branches.inherit(row), heads_first(&branches.rows, own)], 2)
-        };
+        let behind =
+            |row: &Tensor, own: &Tensor| Tensor::cat(&[branches.inherit(row), heads_first(&branches.rows, own)], 2);
         let (keys, values) = (behind(&key, &branch_key), behind(&value, &branch_value));
         let query = heads_first(&branches.rows, &branch_query);
         let continued = self.softmax(&query, &keys, &values, Some(&branches.visible));

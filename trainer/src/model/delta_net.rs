@@ -67,11 +67,8 @@ struct Past {
 impl GatedDeltaNet {
     /// `x` [T, hidden] to [T, hidden].
     pub fn forward(&self, x_th: &Tensor, batch: &BatchContext, cache: Option<&mut LayerCache>) -> Tensor {
-        let projected = [
-            self.in_qkv.forward(x_th),
-            self.in_b.forward(x_th).sigmoid(),
-            self.gate(&self.in_a.forward(x_th)),
-        ];
+        let projected =
+            [self.in_qkv.forward(x_th), self.in_b.forward(x_th).sigmoid(), self.gate(&self.in_a.forward(x_th))];
         let mixed = match cache {
             None => self.uncached(&projected, batch.layout),
             Some(LayerCache::Linear { window, state }) => {
