@@ -49,6 +49,7 @@ fn gradients(decoder: &Decoder, micro_batch_tokens: usize, passes: &PassOptions)
             loss_mask: &s.mask,
             sampler_logprobs: &s.logprobs,
             advantage: s.advantage,
+            group: None,
         })
         .collect();
     let options = PackOptions { micro_batch_tokens, aggregation: LossAggregation::TokenMean, sequence_norm: None };
@@ -105,8 +106,13 @@ fn masked_tokens_have_exactly_zero_gradient() {
     let decoder = load();
     let sequences = sequences();
     let s = &sequences[0];
-    let train =
-        [TrainSequence { token_ids: &s.ids, loss_mask: &s.mask, sampler_logprobs: &s.logprobs, advantage: 1.0 }];
+    let train = [TrainSequence {
+        token_ids: &s.ids,
+        loss_mask: &s.mask,
+        sampler_logprobs: &s.logprobs,
+        advantage: 1.0,
+        group: None,
+    }];
     let options =
         PackOptions { micro_batch_tokens: 1000, aggregation: LossAggregation::TokenMean, sequence_norm: None };
     let batch = pack(&train, GlobalCounts::of(&train), &options).unwrap();

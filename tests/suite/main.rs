@@ -21,4 +21,5 @@ mod runs;
 mod scene;
 mod scores;
 mod server;
+mod shared_prompts;
 mod support;

@@ -146,6 +146,7 @@ impl Learner {
                 }
             });
         }
+        log_tokens(batches.iter().flat_map(|(batch, _)| &batch.micro_batches), metrics);
         let references = metrics.time("ref", || self.reference_scores(policy, &batches))?;
         let start = std::time::Instant::now();
         let mut totals = UpdateTotals::default();
@@ -165,7 +166,10 @@ impl Learner {
         let mut shares = vec![Vec::new(); self.grpo.updates_per_batch];
         for (i, advantage) in found.kept() {
             let share = (i / per_share).min(shares.len() - 1);
-            shares[share].push((trajectories[i].group_id, TrainSequence::of(&trajectories[i], advantage)));
+            let trajectory = &trajectories[i];
+            let group = self.grpo.share_prompts.then_some(trajectory.group_id);
+            let sequence = TrainSequence { group, ..TrainSequence::of(trajectory, advantage) };
+            shares[share].push((trajectory.group_id, sequence));
         }
         shares
     }
@@ -261,6 +265,17 @@ impl Learner {
         totals.num_sent_bytes += self.world.num_sent_bytes() - sent_before;
         Ok(())
     }
+}
+
+/// Logs what the linear layers compute in a pass over the batch, and what sharing prompts saves them.
+fn log_tokens<'a>(micro_batches: impl Iterator<Item = &'a MicroBatch>, metrics: &mut Metrics) {
+    let (mut num_tokens, mut num_shared) = (0, 0);
+    for micro in micro_batches {
+        num_tokens += micro.num_tokens();
+        num_shared += micro.num_shared_tokens();
+    }
+    metrics.set("perf/update_tokens", num_tokens as f64);
+    metrics.set("perf/prompt_tokens_saved", num_shared as f64);
 }
 
 /// Pass options as configured.

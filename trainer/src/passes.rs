@@ -43,7 +43,7 @@ impl PassReport {
 /// ln p of each scored token, fp32 [N]; no gradient.
 pub fn score(decoder: &Decoder, batch: &MicroBatch, options: &PassOptions) -> Tensor {
     let _guard = tch::no_grad_guard();
-    let layout = PackedLayout::new(&batch.lengths, decoder.device());
+    let layout = layout_of(batch, decoder);
     let x = decoder.forward(&batch.token_ids, &layout, None, None);
     let x_nh = x.index_select(0, &batch.score_positions);
     let chunks: Vec<Tensor> = chunks(batch.num_scored(), options.head_chunk_tokens)
@@ -67,7 +67,7 @@ pub fn accumulate(
     loss: &dyn Fn(&Tensor, &MicroBatch, usize) -> LossOutput,
     layer_done: &mut dyn FnMut(usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<PassReport> {
-    let layout = PackedLayout::new(&batch.lengths, decoder.device());
+    let layout = layout_of(batch, decoder);
     if !options.recompute {
         let x = decoder.forward(&batch.token_ids, &layout, None, None);
         let scored = x.index_select(0, &batch.score_positions);
@@ -79,7 +79,8 @@ pub fn accumulate(
     let (inputs, last) = forward_keeping_inputs(decoder, batch, &layout, &rotation);
     let scored = last.index_select(0, &batch.score_positions);
     let (report, dscored) = head_backward(decoder, &scored, batch, options, loss);
-    let mut dx = last.zeros_like().index_copy(0, &batch.score_positions, &dscored);
+    // Added, not copied: the last position of a shared prompt is scored once for each attempt.
+    let mut dx = last.zeros_like().index_add(0, &batch.score_positions, &dscored);
     for (index, (layer, input)) in decoder.layers().iter().zip(inputs).enumerate().rev() {
         let input = input.detach().set_requires_grad(true);
         let output = decoder.run_layer(layer, &input, &layout, &rotation);
@@ -89,6 +90,10 @@ pub fn accumulate(
     }
     backward(&[decoder.embed(&batch.token_ids)], &[dx])?;
     Ok(report)
+}
+
+fn layout_of(batch: &MicroBatch, decoder: &Decoder) -> PackedLayout {
+    PackedLayout::with_branches(&batch.lengths, &batch.branches, decoder.device())
 }
 
 fn forward_keeping_inputs(

@@ -326,6 +326,9 @@ pub struct GrpoSection {
     pub updates_per_batch: usize,
     /// Where the reference lives.
     pub reference: ReferencePlace,
+    /// Compute the prompt of a group once for all its attempts. Without it each attempt computes its own; results are the same
+    /// but for rounding.
+    pub share_prompts: bool,
 }
 
 impl Default for GrpoSection {
@@ -342,6 +345,7 @@ impl Default for GrpoSection {
             zero_variance_groups: ZeroVarianceGroups::Keep,
             updates_per_batch: 1,
             reference: ReferencePlace::Device,
+            share_prompts: true,
         }
     }
 }

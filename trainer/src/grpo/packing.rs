@@ -5,12 +5,17 @@
 //! Every scored token gets its weight in the batch's loss before the cut, from counts of the *whole* batch: dividing by a
 //! micro-batch's own count would weigh tokens by their neighbours. Tokens that the policy did not write are context only:
 //! they have no place among the N, so no loss can reach them.
+//!
+//! Sequences of one group share their prompt: it is packed once, and what follows it in each of them goes on from there.
 
 use napmem_rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use tch::{Device, Kind, Tensor};
 use thiserror::Error;
+
+mod plan;
+
+use plan::{Tree, plan};
 
 /// How token losses become one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,7 +35,8 @@ pub enum LossAggregation {
 /// How a batch is cut and weighed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PackOptions {
-    /// Most padded tokens (sequences × the longest one) in a micro-batch; at least 1.
+    /// Most padded tokens in a micro-batch, at least 1: sequences × the longest one, and where prompts are shared, prompts × the
+    /// longest one and what follows them × the longest of these.
     pub micro_batch_tokens: usize,
     /// How token losses are averaged.
     pub aggregation: LossAggregation,
@@ -52,16 +58,19 @@ pub struct TrainSequence<'a> {
     pub sampler_logprobs: &'a [f32],
     /// The sequence's advantage; unused by supervised training.
     pub advantage: f64,
+    /// Sequences of one group are computed behind one copy of their prompt; one of no group is computed as a whole.
+    pub group: Option<u64>,
 }
 
 impl<'a> TrainSequence<'a> {
-    /// What to train on of an attempt.
+    /// What to train on of an attempt, as a sequence of no group.
     pub fn of(trajectory: &'a Trajectory, advantage: f64) -> Self {
         Self {
             token_ids: &trajectory.token_ids,
             loss_mask: &trajectory.loss_mask,
             sampler_logprobs: &trajectory.sampler_logprobs,
             advantage,
+            group: None,
         }
     }
 
@@ -101,13 +110,20 @@ pub struct TokenPlace {
 }
 
 /// Sequences that go through the model together.
+///
+/// Worked example: of the sequences `P P a a`, `P P b` and `Q c c c` the first two are of one group. Packed,
+/// `P P Q c c c a a b` is rows of 2 and 4 tokens and two branches of row 0, of 2 and 1 tokens. Of the packed positions 1 and 6
+/// are scored for the first sequence, 1 for the second, 2, 3 and 4 for the third.
 #[derive(Debug)]
 pub struct MicroBatch {
-    /// Ids of all sequences one after the other, i64 \[T\].
+    /// Ids of all rows one after the other, then those of all branches, i64 \[T\].
     pub token_ids: Tensor,
-    /// Length of each sequence; they add up to T.
+    /// Length of each row: a whole sequence, or what the sequences of a group share.
     pub lengths: Vec<i64>,
-    /// Packed positions whose hidden state predicts a scored token, ascending, i64 \[N\].
+    /// For each sequence that goes on behind a shared row, the row's index and the number of tokens that follow it.
+    pub branches: Vec<(i64, i64)>,
+    /// Packed positions whose hidden state predicts a scored token, i64 \[N\]. The last one of a shared row may stand there for
+    /// each of its branches.
     pub score_positions: Tensor,
     /// The scored tokens, i64 \[N\].
     pub target_ids: Tensor,
@@ -132,6 +148,7 @@ impl MicroBatch {
         Self {
             token_ids: self.token_ids.to_device(device),
             lengths: self.lengths.clone(),
+            branches: self.branches.clone(),
             score_positions: self.score_positions.to_device(device),
             target_ids: self.target_ids.to_device(device),
             sequence_of: self.sequence_of.to_device(device),
@@ -149,6 +166,7 @@ impl MicroBatch {
         Self {
             token_ids: self.token_ids.shallow_clone(),
             lengths: self.lengths.clone(),
+            branches: self.branches.clone(),
             score_positions: cut(&self.score_positions),
             target_ids: cut(&self.target_ids),
             sequence_of: cut(&self.sequence_of),
@@ -165,9 +183,16 @@ impl MicroBatch {
         self.targets.len()
     }
 
-    /// T.
+    /// T: what linear layers compute.
     pub fn num_tokens(&self) -> usize {
-        self.lengths.iter().sum::<i64>() as usize
+        (self.lengths.iter().sum::<i64>() + self.branches.iter().map(|&(_, length)| length).sum::<i64>()) as usize
+    }
+
+    /// Tokens of prompts that are computed for one sequence and used by another.
+    pub fn num_shared_tokens(&self) -> usize {
+        let mut is_first = vec![true; self.lengths.len()];
+        let used_again = self.branches.iter().filter(|&&(row, _)| !std::mem::take(&mut is_first[row as usize]));
+        used_again.map(|&(row, _)| self.lengths[row as usize] as usize).sum()
     }
 }
 
@@ -234,7 +259,8 @@ pub enum PackError {
 /// Cuts `sequences` into micro-batches of at most `micro_batch_tokens` padded tokens.
 ///
 /// `counts` are those of the whole update: [`GlobalCounts::of`] these sequences, summed over ranks where there are several.
-/// Sequences are sorted by length, longest first and ties by index, and cut greedily. Tensors are made on the CPU.
+/// Sequences are sorted by length, longest first and ties by index, and cut greedily; those of a group stay together as far as
+/// the budget lets them. Tensors are made on the CPU.
 ///
 /// # Errors
 /// A malformed sequence, or `sequence_norm` missing where it is needed.
@@ -248,18 +274,17 @@ pub fn pack(
     for (index, sequence) in sequences.iter().enumerate() {
         check_sequence(index, sequence)?;
     }
-    let mut order: Vec<usize> = (0..sequences.len()).filter(|&i| sequences[i].num_scored() > 0).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(sequences[i].token_ids.len()), i));
-    let lengths: Vec<usize> = order.iter().map(|&i| sequences[i].token_ids.len()).collect();
-    let micro_batches = cut(&lengths, options.micro_batch_tokens)
-        .into_iter()
-        .map(|range| micro_batch(sequences, &order[range], counts, options))
+    let scored: Vec<usize> = (0..sequences.len()).filter(|&i| sequences[i].num_scored() > 0).collect();
+    let micro_batches = plan(sequences, &scored, options.micro_batch_tokens)
+        .iter()
+        .map(|trees| micro_batch(sequences, trees, counts, options))
         .collect();
+    let is_oversized = |&&i: &&usize| sequences[i].token_ids.len() > options.micro_batch_tokens;
     Ok(PackedBatch {
         micro_batches,
         counts,
-        num_oversized: lengths.iter().filter(|&&n| n > options.micro_batch_tokens).count(),
-        num_unscored: sequences.len() - order.len(),
+        num_oversized: scored.iter().filter(is_oversized).count(),
+        num_unscored: sequences.len() - scored.len(),
     })
 }
 
@@ -289,18 +314,6 @@ fn check_sequence(index: usize, sequence: &TrainSequence) -> Result<(), PackErro
     Ok(())
 }
 
-/// Greedy ranges over lengths in descending order, each with number × first length within the budget or of one sequence.
-fn cut(lengths: &[usize], budget: usize) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    let mut start = 0;
-    while start < lengths.len() {
-        let num_rows = (budget / lengths[start]).clamp(1, lengths.len() - start);
-        ranges.push(start..start + num_rows);
-        start += num_rows;
-    }
-    ranges
-}
-
 /// Factor of each of a sequence's token losses in the loss of the whole batch.
 fn token_weight(num_scored: usize, counts: GlobalCounts, options: &PackOptions) -> f64 {
     let num_sequences = counts.num_sequences as f64;
@@ -312,29 +325,79 @@ fn token_weight(num_scored: usize, counts: GlobalCounts, options: &PackOptions) 
     }
 }
 
-/// Packs the sequences at `rows`, in that order.
-fn micro_batch(sequences: &[TrainSequence], rows: &[usize], counts: GlobalCounts, options: &PackOptions) -> MicroBatch {
-    let (mut ids, mut positions, mut target_ids) = (Vec::new(), Vec::new(), Vec::new());
+/// A sequence's place among packed ids: its first `row_length` tokens from `row_start` on, the others from `branch_start` on.
+struct Placement {
+    sequence: usize,
+    row_start: usize,
+    row_length: usize,
+    branch_start: usize,
+}
+
+impl Placement {
+    fn of(&self, position: usize) -> i64 {
+        let packed = match position.checked_sub(self.row_length) {
+            None => self.row_start + position,
+            Some(behind) => self.branch_start + behind,
+        };
+        packed as i64
+    }
+}
+
+/// Rows and branches of a micro-batch.
+#[derive(Default)]
+struct Laid {
+    ids: Vec<i64>,
+    lengths: Vec<i64>,
+    branches: Vec<(i64, i64)>,
+    placements: Vec<Placement>,
+}
+
+/// Lays the rows of `trees` one after the other, then their branches.
+fn lay(sequences: &[TrainSequence], trees: &[Tree]) -> Laid {
+    let mut laid = Laid::default();
+    let mut row_starts = Vec::new();
+    for tree in trees {
+        row_starts.push(laid.ids.len());
+        laid.lengths.push(tree.row_length as i64);
+        let row = &sequences[tree.sequences[0]].token_ids[..tree.row_length];
+        laid.ids.extend(row.iter().map(|&id| i64::from(id)));
+    }
+    for ((row, tree), row_start) in trees.iter().enumerate().zip(row_starts) {
+        for &sequence in &tree.sequences {
+            let branch = &sequences[sequence].token_ids[tree.row_length..];
+            let branch_start = laid.ids.len();
+            laid.ids.extend(branch.iter().map(|&id| i64::from(id)));
+            if tree.is_shared() {
+                laid.branches.push((row as i64, branch.len() as i64));
+            }
+            laid.placements.push(Placement { sequence, row_start, row_length: tree.row_length, branch_start });
+        }
+    }
+    laid
+}
+
+/// Packs the sequences of `trees`, in that order.
+fn micro_batch(sequences: &[TrainSequence], trees: &[Tree], counts: GlobalCounts, options: &PackOptions) -> MicroBatch {
+    let (mut positions, mut target_ids, mut targets) = (Vec::new(), Vec::new(), Vec::new());
     let (mut advantages, mut sampler, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-    let mut targets = Vec::new();
-    for &row in rows {
-        let sequence = &sequences[row];
-        let first = ids.len() as i64;
+    let laid = lay(sequences, trees);
+    for placement in &laid.placements {
+        let sequence = &sequences[placement.sequence];
         let weight = token_weight(sequence.num_scored(), counts, options) as f32;
-        ids.extend(sequence.token_ids.iter().map(|&id| i64::from(id)));
         for position in (1..sequence.token_ids.len()).filter(|&p| sequence.loss_mask[p] == 1) {
-            positions.push(first + position as i64 - 1);
+            positions.push(placement.of(position - 1));
             target_ids.push(i64::from(sequence.token_ids[position]));
             advantages.push(sequence.advantage as f32);
             sampler.push(sequence.sampler_logprobs[position]);
             weights.push(weight);
-            targets.push(TokenPlace { sequence: row, position });
+            targets.push(TokenPlace { sequence: placement.sequence, position });
         }
     }
     let sequence_of: Vec<i64> = targets.iter().map(|place| place.sequence as i64).collect();
     MicroBatch {
-        token_ids: Tensor::from_slice(&ids),
-        lengths: rows.iter().map(|&row| sequences[row].token_ids.len() as i64).collect(),
+        token_ids: Tensor::from_slice(&laid.ids),
+        lengths: laid.lengths,
+        branches: laid.branches,
         score_positions: Tensor::from_slice(&positions),
         target_ids: Tensor::from_slice(&target_ids),
         sequence_of: Tensor::from_slice(&sequence_of),

@@ -1,7 +1,7 @@
 //! Grouped-query softmax attention, with Qwen3.5's output gate and q/k norms where configured.
 //!
 //! Dimensions: T packed tokens, R rows, L longest row, H query heads, K key/value heads, G = H / K, D head dimension,
-//! P cached positions.
+//! P positions of keys and values: cached ones, or those of a row and a branch.
 
 use super::cache::LayerCache;
 use super::config::AttentionConfig;
@@ -45,20 +45,17 @@ impl Attention {
             query = query_norm.forward(&query);
             key = key_norm.forward(&key);
         }
-        let query = heads_first(batch.layout, &batch.rotation.apply(&query));
-        let key = heads_first(batch.layout, &batch.rotation.apply(&key));
-        let value = heads_first(batch.layout, &value);
+        let (query, key) = (batch.rotation.apply(&query), batch.rotation.apply(&key));
         let mixed = match cache {
-            None => self.causal(&query, &key, &value),
+            None => self.uncached([query, key, value], batch.layout),
             Some(LayerCache::Full { keys, values }) => {
+                let [query, key, value] = [query, key, value].map(|x| heads_first(batch.layout, &x));
                 append(keys, &key, batch.layout);
                 append(values, &value, batch.layout);
-                self.cached(&query, keys, values, batch.layout)
+                heads_last(batch.layout, &self.cached(&query, keys, values, batch.layout))
             }
             Some(LayerCache::Linear { .. }) => panic!("an attention layer was handed a DeltaNet cache"),
         };
-        let mixed =
-            batch.layout.to_packed(&mixed.transpose(1, 2).reshape([query.size()[0], query.size()[2], heads * dim]));
         let mixed = match gate {
             Some(gate) => mixed * gate.sigmoid(),
             None => mixed,
@@ -74,12 +71,32 @@ impl Attention {
         (self.config.head_dim as f64).powf(-0.5)
     }
 
-    /// Without a cache. Padding lies behind the real tokens of a row, where a causal mask never looks.
-    fn causal(&self, query_rhld: &Tensor, key_rkld: &Tensor, value_rkld: &Tensor) -> Tensor {
+    /// Without a cache: packed query [T, H, D], key and value [T, K, D] to [T, H·D]. Branches see their row's keys and values
+    /// before their own.
+    fn uncached(&self, packed: [Tensor; 3], layout: &PackedLayout) -> Tensor {
+        let [(query, branch_query), (key, branch_key), (value, branch_value)] = packed.map(|x| layout.split(&x));
+        let [query, key, value] = [query, key, value].map(|x| heads_first(layout, &x));
+        let mixed = heads_last(layout, &self.softmax(&query, &key, &value, None));
+        let (Some(branches), Some(branch_query), Some(branch_key), Some(branch_value)) =
+            (&layout.branches, branch_query, branch_key, branch_value)
+        else {
+            return mixed;
+        };
+        let behind =
+            |row: &Tensor, own: &Tensor| Tensor::cat(&[branches.inherit(row), heads_first(&branches.rows, own)], 2);
+        let (keys, values) = (behind(&key, &branch_key), behind(&value, &branch_value));
+        let query = heads_first(&branches.rows, &branch_query);
+        let continued = self.softmax(&query, &keys, &values, Some(&branches.visible));
+        Tensor::cat(&[mixed, heads_last(&branches.rows, &continued)], 0)
+    }
+
+    /// Attention of rows: causal, or where `visible` is true. Padding lies behind the real tokens of a row, where a causal mask
+    /// never looks.
+    fn softmax(&self, query_rhld: &Tensor, key_rkpd: &Tensor, value_rkpd: &Tensor, visible: Option<&Tensor>) -> Tensor {
         let groups = self.config.num_heads / self.config.num_key_value_heads;
-        let (key, value) = (repeat_heads(key_rkld, groups), repeat_heads(value_rkld, groups));
-        let none = None::<&Tensor>;
-        Tensor::scaled_dot_product_attention(query_rhld, &key, &value, none, 0.0, true, self.scale(), false)
+        let (key, value) = (repeat_heads(key_rkpd, groups), repeat_heads(value_rkpd, groups));
+        let is_causal = visible.is_none();
+        Tensor::scaled_dot_product_attention(query_rhld, &key, &value, visible, 0.0, is_causal, self.scale(), false)
     }
 
     /// Against the cache, whose rows hold `offset + length` positions. Softmax in fp32.
@@ -104,6 +121,12 @@ fn heads_first(layout: &PackedLayout, x_thd: &Tensor) -> Tensor {
     let (heads, dim) = (x_thd.size()[1], x_thd.size()[2]);
     let rows = layout.to_rows(&x_thd.reshape([-1, heads * dim]));
     rows.view([layout.num_rows(), layout.longest, heads, dim]).transpose(1, 2)
+}
+
+/// Rows [R, H, L, D] as packed [T, H·D].
+fn heads_last(layout: &PackedLayout, x_rhld: &Tensor) -> Tensor {
+    let (rows, heads, longest, dim) = x_rhld.size4().expect("rows are [R, H, L, D]");
+    layout.to_packed(&x_rhld.transpose(1, 2).reshape([rows, longest, heads * dim]))
 }
 
 /// Key or value heads repeated so that there is one for each query head.

@@ -56,37 +56,67 @@ struct DeltaInputs {
     beta: Tensor,
 }
 
+/// What rows leave for the tokens after them, and branches inherit.
+struct Past {
+    /// Last inputs of the convolution [R, W, C], in the model's dtype.
+    window: Tensor,
+    /// State [R, H, K, V], fp32.
+    state: Tensor,
+}
+
 impl GatedDeltaNet {
     /// `x` [T, hidden] to [T, hidden].
     pub fn forward(&self, x_th: &Tensor, batch: &BatchContext, cache: Option<&mut LayerCache>) -> Tensor {
-        let layout = batch.layout;
-        let qkv_rlc = layout.to_rows(&self.in_qkv.forward(x_th));
-        let beta_rlh = layout.to_rows(&self.in_b.forward(x_th).sigmoid());
-        let g_rlh = layout.to_rows(&self.gate(&self.in_a.forward(x_th)));
-        let (mut state, mut window) = (None, None);
-        if let Some(cache) = &cache {
-            let LayerCache::Linear { window: w, state: s } = &**cache else {
-                panic!("a DeltaNet layer was handed an attention cache");
-            };
-            (window, state) = (Some(w.shallow_clone()), Some(s.shallow_clone()));
-        }
-        let (mixed, next_window) = self.convolve(&qkv_rlc, window.as_ref(), layout);
-        let inputs = self.split(&mixed, &beta_rlh, &g_rlh, batch.active_r);
-        let DeltaInputs { q, k, v, g, beta } = &inputs;
-        let one_token_each = cache.is_some() && layout.longest == 1;
-        let (out_rhlv, next_state) = if one_token_each {
-            recurrent_delta_rule(q, k, v, g, beta, state.as_ref())
-        } else {
-            chunked_delta_rule(q, k, v, g, beta, state.as_ref())
+        let projected =
+            [self.in_qkv.forward(x_th), self.in_b.forward(x_th).sigmoid(), self.gate(&self.in_a.forward(x_th))];
+        let mixed = match cache {
+            None => self.uncached(&projected, batch.layout),
+            Some(LayerCache::Linear { window, state }) => {
+                let past = Past { window: window.shallow_clone(), state: state.shallow_clone() };
+                let (mixed, next) = self.mix(&projected, batch.layout, Some(&past), batch.active_r);
+                *window = match batch.active_r {
+                    Some(active) => next.window.where_self(&active.view([-1, 1, 1]), window),
+                    None => next.window,
+                };
+                *state = next.state;
+                mixed
+            }
+            Some(LayerCache::Full { .. }) => panic!("a DeltaNet layer was handed an attention cache"),
         };
-        if let Some(LayerCache::Linear { window: stored, state: stored_state }) = cache {
-            *stored = match batch.active_r {
-                Some(active) => next_window.where_self(&active.view([-1, 1, 1]), stored),
-                None => next_window,
-            };
-            *stored_state = next_state;
-        }
-        self.finish(&out_rhlv, x_th, layout)
+        self.finish(&mixed, x_th)
+    }
+
+    /// Without a cache: rows first, then the branches behind what their rows left. Takes and gives what [`Self::mix`] does,
+    /// for all T tokens.
+    fn uncached(&self, projected: &[Tensor; 3], layout: &PackedLayout) -> Tensor {
+        let Some(branches) = &layout.branches else { return self.mix(projected, layout, None, None).0 };
+        let [(qkv, branch_qkv), (beta, branch_beta), (g, branch_g)] = projected.each_ref().map(|x| layout.split(x));
+        let own = [branch_qkv, branch_beta, branch_g].map(|x| x.expect("a layout with branches has their tokens"));
+        let (mixed, past) = self.mix(&[qkv, beta, g], layout, None, None);
+        let past = Past { window: branches.inherit(&past.window), state: branches.inherit(&past.state) };
+        let (continued, _) = self.mix(&own, &branches.rows, Some(&past), None);
+        Tensor::cat(&[mixed, continued], 0)
+    }
+
+    /// Convolution and delta rule over the rows of `layout`, behind `past` where there is one: packed `qkv` [T, C], `beta` and
+    /// `g` [T, H] to fp32 [T, H·V] and what the rows leave.
+    fn mix(
+        &self,
+        projected: &[Tensor; 3],
+        layout: &PackedLayout,
+        past: Option<&Past>,
+        active_r: Option<&Tensor>,
+    ) -> (Tensor, Past) {
+        let [qkv_rlc, beta_rlh, g_rlh] = projected.each_ref().map(|x| layout.to_rows(x));
+        let (mixed, window) = self.convolve(&qkv_rlc, past.map(|past| &past.window), layout);
+        let DeltaInputs { q, k, v, g, beta } = self.split(&mixed, &beta_rlh, &g_rlh, active_r);
+        let state = past.map(|past| &past.state);
+        // Shorter than any chunk pays for: one token of each sequence, as when decoding.
+        let rule = if past.is_some() && layout.longest == 1 { recurrent_delta_rule } else { chunked_delta_rule };
+        let (out_rhlv, state) = rule(&q, &k, &v, &g, &beta, state);
+        let width = self.config.num_value_heads * self.config.value_head_dim;
+        let rows = out_rhlv.transpose(1, 2).reshape([layout.num_rows(), layout.longest, width]);
+        (layout.to_packed(&rows), Past { window, state })
     }
 
     /// `g = −exp(A_log) · softplus(a + dt_bias)`: fp32 [T, H].
@@ -110,7 +140,7 @@ impl GatedDeltaNet {
         let starts = layout.lengths_r.view([-1, 1]);
         let index = starts + Tensor::arange(reach, (Kind::Int64, qkv_rlc.device())).view([1, -1]);
         let index = index.unsqueeze(2).expand([rows, reach, channels], false);
-        (mixed, padded.detach().gather(1, &index, false))
+        (mixed, padded.gather(1, &index, false))
     }
 
     /// Splits q, k, v, repeats key heads for their value heads, normalises in fp32; g and beta are 0 at rows that do not
@@ -137,10 +167,10 @@ impl GatedDeltaNet {
         DeltaInputs { q: spread(q), k: spread(k), v, g: by_head(g_rlh), beta: by_head(beta_rlh) }
     }
 
-    fn finish(&self, out_rhlv: &Tensor, x_th: &Tensor, layout: &PackedLayout) -> Tensor {
+    /// Gated norm and output projection of the mixed values, packed [T, H·V].
+    fn finish(&self, mixed: &Tensor, x_th: &Tensor) -> Tensor {
         let (heads, dim) = (self.config.num_value_heads, self.config.value_head_dim);
-        let rows = out_rhlv.transpose(1, 2).reshape([layout.num_rows(), layout.longest, heads * dim]);
-        let out = layout.to_packed(&rows).to_kind(x_th.kind()).view([-1, heads, dim]);
+        let out = mixed.to_kind(x_th.kind()).view([-1, heads, dim]);
         let z = self.in_z.forward(x_th).view([-1, heads, dim]);
         self.output.forward(&gated_rms_norm(&out, &z, &self.norm, self.eps).view([-1, heads * dim]))
     }

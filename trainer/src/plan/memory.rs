@@ -177,6 +177,6 @@ mod tests {
         assert!(estimate(&model, &load(&["update.recompute=false"]), 1).activations > base.activations);
         let eight = estimate(&model, &load(&[]), 8);
         assert_eq!((eight.optimizer, eight.caches), (12 * parameters / 8, base.caches / 8));
-        assert_eq!(eight.reduction, parameters / 2 + (4 * 64 << 20));
+        assert_eq!(eight.reduction, parameters / 2 + ((4 * 64) << 20));
     }
 }

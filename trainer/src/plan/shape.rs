@@ -30,13 +30,13 @@ pub enum ShapeError {
 /// Names that [`published`] knows.
 pub const NAMES: [&str; 5] = ["Qwen3.5-0.8B", "Qwen3.5-2B", "Qwen3.5-4B", "Qwen3.5-9B", "Qwen3.5-27B"];
 
-/// hidden, layers, heads, key-value heads, intermediate, DeltaNet key heads, value heads, tied.
-const SIZES: [(u64, u64, u64, u64, u64, u64, u64, bool); 5] = [
-    (1024, 24, 8, 2, 3584, 16, 16, true),
-    (2048, 24, 8, 2, 6144, 16, 16, true),
-    (2560, 32, 16, 4, 9216, 16, 32, true),
-    (4096, 32, 16, 4, 12288, 16, 32, false),
-    (5120, 64, 24, 4, 17408, 16, 48, false),
+/// hidden, layers, heads, key-value heads, intermediate, DeltaNet key heads and value heads. The larger two have a head of their own.
+const SIZES: [[u64; 7]; 5] = [
+    [1024, 24, 8, 2, 3584, 16, 16],
+    [2048, 24, 8, 2, 6144, 16, 16],
+    [2560, 32, 16, 4, 9216, 16, 32],
+    [4096, 32, 16, 4, 12288, 16, 32],
+    [5120, 64, 24, 4, 17408, 16, 48],
 ];
 
 /// The configuration of a published model, from the values of its `config.json` that shapes depend on.
@@ -46,13 +46,13 @@ const SIZES: [(u64, u64, u64, u64, u64, u64, u64, bool); 5] = [
 pub fn published(name: &str) -> Result<ModelConfig, ShapeError> {
     let unknown = || ShapeError::Name { name: name.to_owned() };
     let index = NAMES.iter().position(|known| known.eq_ignore_ascii_case(name)).ok_or_else(unknown)?;
-    let (hidden, layers, heads, kv_heads, inner, key_heads, value_heads, tied) = SIZES[index];
+    let [hidden, layers, heads, kv_heads, inner, key_heads, value_heads] = SIZES[index];
     let json = json!({
         "model_type": "qwen3_5_text", "vocab_size": 248_320, "hidden_size": hidden, "num_hidden_layers": layers,
         "intermediate_size": inner, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 256,
         "linear_num_key_heads": key_heads, "linear_num_value_heads": value_heads, "linear_key_head_dim": 128,
         "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
-        "tie_word_embeddings": tied, "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25},
+        "tie_word_embeddings": index < 3, "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25},
     });
     Ok(ModelConfig::from_json(json, Path::new(name)).expect("a published shape is well-formed"))
 }

@@ -80,6 +80,7 @@ impl Batch {
                 loss_mask: &self.masks[i],
                 sampler_logprobs: &self.sampler[i],
                 advantage: self.advantages[i],
+                group: None,
             })
             .collect();
         let options = PackOptions { micro_batch_tokens, aggregation, sequence_norm: Some(SEQUENCE_NORM) };
@@ -233,7 +234,8 @@ fn on_policy_gradient_is_minus_weighted_advantage() {
 #[test]
 fn counts_and_differences_by_hand() {
     let (ids, mask, logprobs) = ([1u32; 4], [0u8, 1, 1, 1], [0.0f32, 0.5f32.ln(), 0.25f32.ln(), 0.125f32.ln()]);
-    let sequence = TrainSequence { token_ids: &ids, loss_mask: &mask, sampler_logprobs: &logprobs, advantage: -1.0 };
+    let sequence =
+        TrainSequence { token_ids: &ids, loss_mask: &mask, sampler_logprobs: &logprobs, advantage: -1.0, group: None };
     let options = PackOptions { micro_batch_tokens: 4, aggregation: LossAggregation::TokenMean, sequence_norm: None };
     let mut packed = pack(&[sequence], GlobalCounts::of(&[sequence]), &options).unwrap();
     let micro = &mut packed.micro_batches[0];

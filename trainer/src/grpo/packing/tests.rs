@@ -22,6 +22,7 @@ struct Owned {
     mask: Vec<u8>,
     logprobs: Vec<f32>,
     advantage: f64,
+    group: Option<u64>,
 }
 
 impl Owned {
@@ -31,7 +32,15 @@ impl Owned {
             mask: mask.to_vec(),
             logprobs: (0..mask.len()).map(|i| -(i as f32)).collect(),
             advantage,
+            group: None,
         }
+    }
+
+    /// A member of `group`, whose first `num_prompt` ids count up from the group's number times 1000.
+    fn member(group: u64, num_prompt: usize, first_id: u32, mask: &[u8], advantage: f64) -> Self {
+        let prompt = (1000 * group as u32..).take(num_prompt);
+        let ids = prompt.chain(first_id..).take(mask.len()).collect();
+        Self { ids, group: Some(group), ..Self::new(0, mask, advantage) }
     }
 
     fn view(&self) -> TrainSequence<'_> {
@@ -40,6 +49,7 @@ impl Owned {
             loss_mask: &self.mask,
             sampler_logprobs: &self.logprobs,
             advantage: self.advantage,
+            group: self.group,
         }
     }
 }
@@ -82,18 +92,79 @@ fn a_worked_example() {
 }
 
 #[test]
-fn cuts_keep_the_budget() {
-    type Case = (&'static [usize], usize, &'static [Range<usize>]);
-    let cases: [Case; 5] = [
-        (&[], 4, &[]),
-        (&[9, 2, 2, 2], 8, &[0..1, 1..4]),
-        (&[4, 4, 4], 8, &[0..2, 2..3]),
-        (&[4, 3, 1, 1, 1], 9, &[0..2, 2..5]),
-        (&[5, 5], 1, &[0..1, 1..2]),
+fn a_worked_example_with_a_group() {
+    let owned = [
+        Owned::member(7, 2, 50, &[0, 0, 1, 1], 0.5),
+        Owned::new(200, &[0, 1, 1, 1], 0.0),
+        Owned::member(7, 2, 60, &[0, 0, 1], -0.5),
+        Owned::member(7, 2, 70, &[0, 0, 0, 1], 0.25),
     ];
-    for (lengths, budget, expected) in cases {
-        assert_eq!(cut(lengths, budget), expected, "{lengths:?} at {budget}");
+    let packed = pack_all(&owned, &options(8, LossAggregation::TokenMean)).unwrap();
+    let [group, alone] = &packed.micro_batches[..] else { panic!("two micro-batches: {packed:?}") };
+    assert_eq!(ints(&group.token_ids), [7000, 7001, 50, 51, 70, 71, 60]);
+    assert_eq!((group.lengths.as_slice(), group.branches.as_slice()), (&[2][..], &[(0, 2), (0, 2), (0, 1)][..]));
+    assert_eq!((ints(&group.score_positions), ints(&group.target_ids)), (vec![1, 2, 4, 1], vec![50, 51, 71, 60]));
+    assert_eq!((ints(&group.sequence_of), floats(&group.advantages)), (vec![0, 0, 3, 2], vec![0.5, 0.5, 0.25, -0.5]));
+    assert_eq!((group.num_tokens(), group.num_shared_tokens()), (7, 4));
+    assert_eq!((ints(&alone.token_ids), alone.branches.len()), (vec![200, 201, 202, 203], 0));
+    assert_eq!((alone.num_tokens(), alone.num_shared_tokens()), (4, 0));
+}
+
+/// Rows and branches of each micro-batch: `[row, branch, ..]` for each row.
+fn shape(packed: &PackedBatch) -> Vec<Vec<Vec<i64>>> {
+    let rows_of = |micro: &MicroBatch| {
+        let mut rows: Vec<Vec<i64>> = micro.lengths.iter().map(|&length| vec![length]).collect();
+        micro.branches.iter().for_each(|&(row, length)| rows[row as usize].push(length));
+        rows
+    };
+    packed.micro_batches.iter().map(rows_of).collect()
+}
+
+#[test]
+fn cuts_keep_the_budget() {
+    // For each sequence its group (0 is none), prompt and completion length; then the rows with their branches.
+    type Case<'a> = (&'a [(u64, usize, usize)], usize, &'a [&'a [&'a [i64]]]);
+    let cases: [Case; 12] = [
+        (&[], 4, &[]),
+        (&[(0, 1, 8), (0, 1, 1), (0, 1, 1), (0, 1, 1)], 8, &[&[&[9]], &[&[2], &[2], &[2]]]),
+        (&[(0, 1, 3), (0, 2, 2), (0, 3, 1)], 8, &[&[&[4], &[4]], &[&[4]]]),
+        (&[(0, 1, 3), (0, 1, 2), (0, 1, 1), (0, 1, 1)], 9, &[&[&[4], &[3]], &[&[2], &[2]]]),
+        (&[(0, 1, 4), (0, 1, 4)], 1, &[&[&[5]], &[&[5]]]),
+        // A group beside itself, two beside each other, two that do not fit: 2 × 3 + 4 × 2 = 14.
+        (&[(1, 3, 2), (1, 3, 1)], 7, &[&[&[3, 2, 1]]]),
+        (&[(1, 3, 2), (2, 3, 1), (1, 3, 1), (2, 3, 2)], 14, &[&[&[3, 2, 1], &[3, 2, 1]]]),
+        (&[(1, 3, 2), (2, 3, 1), (1, 3, 1), (2, 3, 2)], 13, &[&[&[3, 2, 1]], &[&[3, 2, 1]]]),
+        // A group that is split computes its prompt once in each part; a part of one is a sequence alone.
+        (&[(1, 3, 2), (1, 3, 2), (1, 3, 2), (1, 3, 1)], 7, &[&[&[3, 2, 2]], &[&[3, 2, 1]]]),
+        (&[(1, 3, 2), (1, 3, 2), (1, 3, 2)], 7, &[&[&[3, 2, 2]], &[&[5]]]),
+        // A member that does not fit is alone, the others are not.
+        (&[(1, 3, 9), (1, 3, 2), (1, 3, 1)], 9, &[&[&[12]], &[&[3, 2, 1]]]),
+        // A group of one.
+        (&[(1, 3, 2), (0, 3, 3)], 99, &[&[&[6], &[5]]]),
+    ];
+    for (sequences, budget, expected) in cases {
+        let build = |(i, &(group, prompt, completion)): (usize, &(u64, usize, usize))| {
+            let mask = [vec![0; prompt], vec![1; completion]].concat();
+            let member = Owned::member(group, prompt, 100 * i as u32, &mask, 0.0);
+            Owned { group: (group > 0).then_some(group), ..member }
+        };
+        let owned: Vec<Owned> = sequences.iter().enumerate().map(build).collect();
+        assert_eq!(shape(&pack_all(&owned, &options(budget, ALL[0])).unwrap()), expected, "{sequences:?} at {budget}");
     }
+}
+
+#[test]
+fn what_is_shared_ends_where_ids_differ_or_one_is_scored() {
+    let packed = |a: Owned, b: Owned| shape(&pack_all(&[a, b], &options(99, ALL[0])).unwrap());
+    let same = |mask: &[u8]| Owned { group: Some(1), ..Owned::new(10, mask, 0.0) };
+    assert_eq!(packed(same(&[0, 0, 0, 1]), same(&[0, 0, 0, 1, 0])), [[[3, 2, 1]]]);
+    assert_eq!(packed(same(&[0, 0, 0, 1]), same(&[0, 1, 0, 0])), [[[1, 3, 3]]]);
+    let mut other = same(&[0, 0, 0, 1]);
+    other.ids[2] = 0;
+    assert_eq!(packed(same(&[0, 0, 0, 1]), other.clone()), [[[2, 2, 2]]]);
+    // Nothing in common: two sequences, each alone.
+    other.ids[0] = 0;
+    assert_eq!(packed(same(&[0, 0, 0, 1]), other), [[[4], [4]]]);
 }
 
 #[test]
@@ -126,15 +197,53 @@ fn by_place(packed: &PackedBatch) -> BTreeMap<TokenPlace, (i64, i64, u32, u32, u
     map
 }
 
+/// Sequences of no group, and groups of 1 to 5 with a prompt in common; the mask of a member may begin late or never.
 fn batches() -> impl Strategy<Value = Vec<Owned>> {
-    let mask = prop::collection::vec(0u8..=1, 0..12);
-    prop::collection::vec((mask, -2.0f64..2.0), 1..9).prop_map(|items| {
-        let build = |(i, (tail, advantage)): (usize, (Vec<u8>, f64))| {
-            let mask: Vec<u8> = std::iter::once(0).chain(tail).collect();
-            Owned::new(100 * i as u32, &mask, advantage)
-        };
-        items.into_iter().enumerate().map(build).collect()
+    let mask = || prop::collection::vec(0u8..=1, 0..12);
+    let members = prop::collection::vec((mask(), -2.0f64..2.0), 1..6);
+    prop::collection::vec((prop::option::of(1usize..9), members), 1..5).prop_map(|groups| {
+        let mut owned = Vec::new();
+        for (group, (prompt, members)) in (1u64..).zip(groups) {
+            for (tail, advantage) in members {
+                let first_id = 100 * owned.len() as u32;
+                let mask = [vec![0; prompt.unwrap_or(1)], tail].concat();
+                owned.push(match prompt {
+                    Some(num_prompt) => Owned::member(group, num_prompt, first_id, &mask, advantage),
+                    None => Owned::new(first_id, &mask, advantage),
+                });
+            }
+        }
+        // Members of a group need not lie beside each other.
+        let stride = owned.len() / 2 + 1;
+        (0..stride).flat_map(|start| owned.iter().skip(start).step_by(stride).cloned()).collect()
     })
+}
+
+/// The sequences of a micro-batch, put together from its rows and branches in the order of its scored tokens: the index of each
+/// and where its tokens lie.
+fn unpack(micro: &MicroBatch) -> Vec<(usize, Vec<i64>)> {
+    let starts = |first: i64, lengths: &[i64]| {
+        lengths.iter().scan(first, |next, &n| Some(std::mem::replace(next, *next + n)..*next)).collect::<Vec<_>>()
+    };
+    let rows = starts(0, &micro.lengths);
+    let branch_lengths: Vec<i64> = micro.branches.iter().map(|&(_, length)| length).collect();
+    let branches = starts(micro.lengths.iter().sum(), &branch_lengths);
+    let places: Vec<Vec<i64>> = if branches.is_empty() {
+        rows.into_iter().map(Iterator::collect).collect()
+    } else {
+        let whole = |(&(row, _), branch): (&(i64, i64), std::ops::Range<i64>)| rows[row as usize].clone().chain(branch);
+        micro.branches.iter().zip(branches).map(|pair| whole(pair).collect()).collect()
+    };
+    let mut sequences: Vec<usize> = micro.targets.iter().map(|place| place.sequence).collect();
+    sequences.dedup();
+    assert_eq!(sequences.len(), places.len(), "{micro:?}");
+    sequences.into_iter().zip(places).collect()
+}
+
+/// Tokens of the padded rows and branches.
+fn padded(micro: &MicroBatch) -> usize {
+    let area = |lengths: Vec<i64>| lengths.len() * lengths.into_iter().max().unwrap_or(0) as usize;
+    area(micro.lengths.clone()) + area(micro.branches.iter().map(|&(_, length)| length).collect())
 }
 
 proptest! {
@@ -144,12 +253,48 @@ proptest! {
     fn what_a_token_gets_does_not_depend_on_the_cut(owned in batches(), budget in 1usize..40, kind in 0usize..4) {
         let whole = pack_all(&owned, &options(10_000, ALL[kind])).unwrap();
         let cut = pack_all(&owned, &options(budget, ALL[kind])).unwrap();
-        prop_assert!(whole.micro_batches.len() <= 1);
+        // One of groups, one of sequences alone.
+        prop_assert!(whole.micro_batches.len() <= 2);
         prop_assert_eq!(by_place(&whole), by_place(&cut));
         for micro in &cut.micro_batches {
-            let longest = *micro.lengths.iter().max().unwrap() as usize;
-            prop_assert!(micro.lengths.len() == 1 || micro.lengths.len() * longest <= budget);
+            prop_assert!(micro.lengths.len() + micro.branches.len() == 1 || padded(micro) <= budget, "{:?}", shape(&cut));
         }
+    }
+
+    #[test]
+    fn every_token_is_in_its_place(owned in batches(), budget in 1usize..60) {
+        let packed = pack_all(&owned, &options(budget, ALL[0])).unwrap();
+        let mut found = Vec::new();
+        for micro in &packed.micro_batches {
+            let (ids, positions) = (ints(&micro.token_ids), ints(&micro.score_positions));
+            let sequences = unpack(micro);
+            for (index, places) in &sequences {
+                let unpacked: Vec<u32> = places.iter().map(|&place| ids[place as usize] as u32).collect();
+                prop_assert_eq!(&unpacked, &owned[*index].ids);
+                found.push(*index);
+            }
+            let places: BTreeMap<usize, Vec<i64>> = sequences.into_iter().collect();
+            for (target, &position) in micro.targets.iter().zip(&positions) {
+                prop_assert_eq!(places[&target.sequence][target.position - 1], position);
+            }
+            let used: usize = places.values().map(Vec::len).sum();
+            prop_assert_eq!(micro.num_tokens(), ids.len());
+            prop_assert_eq!(micro.num_shared_tokens(), used - ids.len());
+        }
+        found.sort_unstable();
+        let scored: Vec<usize> = (0..owned.len()).filter(|&i| owned[i].view().num_scored() > 0).collect();
+        prop_assert_eq!(found, scored);
+    }
+
+    #[test]
+    fn sharing_changes_nothing_else(owned in batches(), budget in 1usize..60, kind in 0usize..4) {
+        let apart: Vec<Owned> = owned.iter().map(|o| Owned { group: None, ..o.clone() }).collect();
+        let [shared, apart] = [&owned, &apart].map(|o| pack_all(o, &options(budget, ALL[kind])).unwrap());
+        prop_assert_eq!(by_place(&shared), by_place(&apart));
+        prop_assert_eq!((shared.counts, shared.num_oversized), (apart.counts, apart.num_oversized));
+        let tokens = |packed: &PackedBatch| packed.micro_batches.iter().map(MicroBatch::num_tokens).sum::<usize>();
+        let saved: usize = shared.micro_batches.iter().map(MicroBatch::num_shared_tokens).sum();
+        prop_assert_eq!(tokens(&shared) + saved, tokens(&apart));
     }
 
     #[test]
