@@ -207,6 +207,21 @@ fn a_loss_that_is_no_number_on_one_rank_skips_the_step_on_all() {
     assert!(start.iter().zip(weights(2)).any(|((_, a), (_, b))| !a.equal(&b)), "the next step changed nothing");
 }
 
+/// On a rank of several, and without others.
+#[test]
+fn an_update_without_enough_memory_is_made_again_in_smaller_parts() {
+    for num_ranks in [1, 2] {
+        let run = scratch(&format!("little-memory-{num_ranks}"));
+        let args = args(&run, num_ranks, NUM_STEPS, &["--set", "update.micro_batch_tokens=2048"]);
+        let output = command(&borrowed(&args)).env("NAPMEM_FAULT", "backward:0:oom").output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let expected = "napmem: the update ran out of memory; from here on in micro-batches of 1024 tokens\n";
+        assert!(stderr.contains(expected), "{stderr}");
+        assert_close(&run, NUM_STEPS);
+    }
+}
+
 #[test]
 fn a_damaged_part_is_passed_over() {
     let run = scratch("damaged-part");

@@ -1,7 +1,8 @@
 //! Places where a test can make a rank fail. Without the feature `fault-points`, which only the tests' own binary has, there are none.
 //!
 //! `NAPMEM_FAULT=POINT:RANK:ACTION` names a place, the rank, and what happens there the first time, unless the ranks were started
-//! again: `kill`, `stop` (the process hangs), `fail` (an error) or `nan` (the value that is asked about is no number).
+//! again: `kill`, `stop` (the process hangs), `fail` (an error), `oom` (what libtorch does
+//! when memory is short) or `nan` (the value that is asked about is no number).
 
 /// Comes to a place where a test may end or stop this process, or make it fail.
 ///
@@ -11,6 +12,7 @@ pub fn point(name: &str, rank: usize) -> anyhow::Result<()> {
     match action(name, rank).as_deref() {
         Some("kill") => Ok(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)?),
         Some("stop") => Ok(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)?),
+        Some("oom") => panic!("not enough memory: a test asked for it"),
         Some("fail") => anyhow::bail!("failed at `{name}` because a test asked for it"),
         _ => Ok(()),
     }
@@ -27,7 +29,7 @@ fn action(name: &str, rank: usize) -> Option<String> {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     let fault = std::env::var("NAPMEM_FAULT").ok()?;
     let [point, of_rank, action] = fault.split(':').collect::<Vec<_>>().try_into().ok()?;
-    let is_first_start = std::env::var("TORCHELASTIC_RESTART_COUNT").is_ok_and(|count| count == "0");
+    let is_first_start = std::env::var("TORCHELASTIC_RESTART_COUNT").map_or(true, |count| count == "0");
     let is_meant = point == name && of_rank.parse() == Ok(rank) && is_first_start;
     (is_meant && !IS_DONE.swap(true, Ordering::SeqCst)).then(|| action.to_owned())
 }

@@ -4,7 +4,7 @@ use crate::config::{DistributedSection, GrpoSection, OptimSection, ReferencePlac
 use crate::distributed::{ShardedOptimizer, Stage, World, balance};
 use crate::grpo::{
     AdvantageOptions, Advantages, GlobalCounts, GroupedReward, LossOptions, MicroBatch, PackOptions, TrainSequence,
-    advantages, grpo_loss, pack,
+    advantages, carry, grpo_loss, pack,
 };
 use crate::metrics::Metrics;
 use crate::model::Decoder;
@@ -129,31 +129,30 @@ impl Learner {
         let found = metrics.time("adv", || advantages(&GroupedReward::of(trajectories), &options));
         metrics.extend("", crate::grpo::advantage_metrics(&found));
         let shares = self.shares(trajectories, &found);
-        let mut batches = Vec::new();
+        let mut updates = Vec::new();
         for share in &shares {
             let sequences: Vec<TrainSequence> = share.iter().map(|(_, sequence)| *sequence).collect();
-            let counts = GlobalCounts::of(&sequences);
-            batches.push((pack(&self.own_part(share), counts, &self.pack)?, counts));
+            let (counts, sequences) = (GlobalCounts::of(&sequences), self.own_part(share));
+            let micro_batches = pack(&sequences, counts, &self.pack)?.micro_batches;
+            updates.push(Update { sequences, counts, micro_batches, references: None });
         }
         if self.grpo.updates_per_batch > 1 {
             // Weights move between the updates of a batch, so the ratio needs the log-probabilities before the first.
             metrics.time("old_log_prob", || {
-                for (batch, _) in &mut batches {
-                    for micro in &mut batch.micro_batches {
+                for update in &mut updates {
+                    for micro in &mut update.micro_batches {
                         let old = score(&policy.decoder, &micro.to_device(policy.decoder.device()), &self.passes);
                         micro.old_logprobs = Some(old.to_device(Device::Cpu));
                     }
                 }
             });
         }
-        log_tokens(batches.iter().flat_map(|(batch, _)| &batch.micro_batches), metrics);
-        let references = metrics.time("ref", || self.reference_scores(policy, &batches))?;
+        log_tokens(updates.iter().flat_map(|update| &update.micro_batches), metrics);
+        metrics.time("ref", || self.add_references(policy, &mut updates))?;
         let start = std::time::Instant::now();
         let mut totals = UpdateTotals::default();
-        for ((batch, counts), references) in batches.iter().zip(&references) {
-            if counts.num_tokens > 0 {
-                self.update_once(policy, &batch.micro_batches, references, *counts, &mut totals)?;
-            }
+        for update in updates.iter_mut().filter(|update| update.counts.num_tokens > 0) {
+            self.update_once(policy, update, &mut totals)?;
         }
         metrics.set("timing_s/update_actor", start.elapsed().as_secs_f64());
         totals.log(metrics);
@@ -195,20 +194,11 @@ impl Learner {
         parts.map(|(_, (_, sequence))| *sequence).collect()
     }
 
-    /// Reference log-probabilities of every micro-batch, `None` without a reference.
-    fn reference_scores(
-        &self,
-        policy: &Policy,
-        batches: &[(crate::grpo::PackedBatch, GlobalCounts)],
-    ) -> anyhow::Result<Vec<Vec<Option<Tensor>>>> {
+    /// Adds the reference log-probabilities of every micro-batch, where there is a reference.
+    fn add_references(&self, policy: &Policy, updates: &mut [Update]) -> anyhow::Result<()> {
         let reloaded;
         let decoder = match &self.reference {
-            Reference::None => {
-                return Ok(batches
-                    .iter()
-                    .map(|(batch, _)| batch.micro_batches.iter().map(|_| None).collect())
-                    .collect());
-            }
+            Reference::None => return Ok(()),
             Reference::Loaded(decoder) => decoder.as_ref(),
             Reference::Reload(dir) => {
                 reloaded = load_decoder(dir, &policy.chat, policy.decoder.kind(), policy.decoder.device())?;
@@ -217,19 +207,57 @@ impl Learner {
         };
         let score_one = |micro: &MicroBatch| {
             let scores = score(decoder, &micro.to_device(decoder.device()), &self.passes);
-            Some(scores.to_device(policy.decoder.device()))
+            scores.to_device(policy.decoder.device())
         };
-        Ok(batches.iter().map(|(batch, _)| batch.micro_batches.iter().map(score_one).collect()).collect())
+        for update in updates {
+            update.references = Some(update.micro_batches.iter().map(score_one).collect());
+        }
+        Ok(())
     }
 
     fn update_once(
         &mut self,
         policy: &mut Policy,
-        micro_batches: &[MicroBatch],
-        references: &[Option<Tensor>],
-        counts: GlobalCounts,
+        update: &mut Update,
         totals: &mut UpdateTotals,
     ) -> anyhow::Result<()> {
+        let sent_before = self.world.num_sent_bytes();
+        let mut own = self.backward(policy, update)?;
+        own.sums.loss = crate::fault::value("loss", self.world.rank(), own.sums.loss);
+        let mut report = PassReport::default();
+        self.world.gather("sums of the loss", own)?.iter().for_each(|part| report.merge(part));
+        let rate = self.rate.at(self.optimizer.num_steps());
+        let step = take_step(&mut self.optimizer, report.sums.loss, rate)?;
+        policy.version += 1;
+        totals.add(&report, update.counts, &step, rate);
+        totals.num_sent_bytes += self.world.num_sent_bytes() - sent_before;
+        Ok(())
+    }
+
+    /// This rank's gradients; computed again in micro-batches of half the size where memory does not suffice. That changes no number
+    /// but for rounding, since losses are divided by counts of the whole update.
+    fn backward(&mut self, policy: &Policy, update: &mut Update) -> anyhow::Result<PassReport> {
+        let lack = match catch_lack_of_memory(|| self.accumulate_all(policy, update)) {
+            Ok(report) => return report,
+            Err(lack) => lack,
+        };
+        let smaller = self.pack.micro_batch_tokens / 2;
+        let is_cut = update.micro_batches.iter().any(|micro| micro.lengths.len().max(micro.branches.len()) > 1);
+        if self.optimizer.has_reduced() || !is_cut {
+            anyhow::bail!("the update ran out of memory: {lack}; a smaller `update.micro_batch_tokens` may help");
+        }
+        eprintln!("napmem: the update ran out of memory; from here on in micro-batches of {smaller} tokens");
+        self.optimizer.clear_gradients()?;
+        if policy.decoder.device().is_cuda() {
+            napmem_native::empty_cuda_cache()?;
+        }
+        self.pack.micro_batch_tokens = smaller;
+        update.cut_again(&self.pack)?;
+        catch_lack_of_memory(|| self.accumulate_all(policy, update))
+            .unwrap_or_else(|lack| Err(anyhow::anyhow!("the update ran out of memory twice: {lack}")))
+    }
+
+    fn accumulate_all(&mut self, policy: &Policy, update: &Update) -> anyhow::Result<PassReport> {
         let options = LossOptions {
             clip_low: self.grpo.clip_low,
             clip_high: self.grpo.clip_high,
@@ -237,11 +265,10 @@ impl Learner {
             kl_coefficient: self.grpo.kl_coefficient,
             kl_estimator: self.grpo.kl_estimator,
         };
-        let sent_before = self.world.num_sent_bytes();
         let rank = self.world.rank();
         let mut own = PassReport::default();
-        for (index, (micro, reference)) in micro_batches.iter().zip(references).enumerate() {
-            let is_last = index + 1 == micro_batches.len();
+        for (index, micro) in update.micro_batches.iter().enumerate() {
+            let is_last = index + 1 == update.micro_batches.len();
             let optimizer = &mut self.optimizer;
             let mut layer_done = |layer| {
                 crate::fault::point("backward", rank)?;
@@ -249,21 +276,59 @@ impl Learner {
                 if is_last { Ok(optimizer.reduce(Stage::Layer(layer))?) } else { Ok(()) }
             };
             let micro = micro.to_device(policy.decoder.device());
+            let reference = update.references.as_ref().map(|references| &references[index]);
             let loss = |logprobs: &Tensor, part: &MicroBatch, start: usize| {
-                let reference = reference.as_ref().map(|r| r.narrow(0, start as i64, part.num_scored() as i64));
+                let reference = reference.map(|r| r.narrow(0, start as i64, part.num_scored() as i64));
                 grpo_loss(logprobs, part, reference.as_ref(), &options)
             };
             own.merge(&accumulate(&policy.decoder, &micro, &self.passes, &loss, &mut layer_done)?);
         }
-        own.sums.loss = crate::fault::value("loss", rank, own.sums.loss);
-        let mut report = PassReport::default();
-        self.world.gather("sums of the loss", own)?.iter().for_each(|part| report.merge(part));
-        let rate = self.rate.at(self.optimizer.num_steps());
-        let step = take_step(&mut self.optimizer, report.sums.loss, rate)?;
-        policy.version += 1;
-        totals.add(&report, counts, &step, rate);
-        totals.num_sent_bytes += self.world.num_sent_bytes() - sent_before;
+        Ok(own)
+    }
+}
+
+/// One update's part of this rank.
+struct Update<'a> {
+    sequences: Vec<TrainSequence<'a>>,
+    /// Of all ranks.
+    counts: GlobalCounts,
+    micro_batches: Vec<MicroBatch>,
+    /// Reference log-probabilities of each micro-batch, where there is a reference.
+    references: Option<Vec<Tensor>>,
+}
+
+impl Update<'_> {
+    /// Cuts the same sequences in another way; what was scored is not scored again.
+    fn cut_again(&mut self, options: &PackOptions) -> anyhow::Result<()> {
+        let mut cut = pack(&self.sequences, self.counts, options)?.micro_batches;
+        let old: Option<Vec<Tensor>> =
+            self.micro_batches.iter().map(|micro| micro.old_logprobs.as_ref().map(Tensor::shallow_clone)).collect();
+        if let Some(old) = &old {
+            cut.iter_mut().for_each(|micro| micro.old_logprobs = Some(carry(&self.micro_batches, old, micro)));
+        }
+        self.references = self.references.take().map(|references| {
+            let device = references.first().map_or(Device::Cpu, Tensor::device);
+            cut.iter().map(|micro| carry(&self.micro_batches, &references, micro).to_device(device)).collect()
+        });
+        self.micro_batches = cut;
         Ok(())
+    }
+}
+
+/// Runs `work`; what libtorch says where it had too little memory. Any other panic goes on.
+fn catch_lack_of_memory<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    let panic = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
+        Ok(done) => return Ok(done),
+        Err(panic) => panic,
+    };
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let said = text.and_then(|text| {
+        let lacks = ["out of memory", "not enough memory", "can't allocate memory"];
+        text.lines().find(|line| lacks.iter().any(|lack| line.contains(lack)))
+    });
+    match said {
+        Some(line) => Err(line.trim().to_owned()),
+        None => std::panic::resume_unwind(panic),
     }
 }
 

@@ -12,5 +12,5 @@ pub use advantage::{AdvantageOptions, Advantages, Baseline, GroupedReward, ZeroV
 pub use loss::{KlEstimator, LossOptions, LossOutput, LossSums, grpo_loss, sft_loss};
 pub use metrics::{MetricMap, advantage_metrics, evidence_means, rollout_metrics};
 pub use packing::{
-    GlobalCounts, LossAggregation, MicroBatch, PackError, PackOptions, PackedBatch, TrainSequence, pack,
+    GlobalCounts, LossAggregation, MicroBatch, PackError, PackOptions, PackedBatch, TrainSequence, carry, pack,
 };

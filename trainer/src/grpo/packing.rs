@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 use thiserror::Error;
 
+mod carry;
 mod plan;
 
+pub use carry::carry;
 use plan::{Tree, plan};
 
 /// How token losses become one number.
@@ -101,7 +103,7 @@ impl GlobalCounts {
 }
 
 /// A place in a batch: the token at `position` of sequence `sequence`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenPlace {
     /// Index into the slice given to [`pack`].
     pub sequence: usize,
