@@ -4,11 +4,12 @@
 //! each row with the item that has its id, and indexes only what is new or changed; that goes into one more file. So the
 //! files are a cache that mends itself: any of them may be lost.
 
-use super::dense::{self, Planes};
+use super::dense;
 use super::directory::Directory;
 use super::error::PyramidError;
 use super::fuse::{SearchHit, fuse};
 use super::lexical::{TermRows, TermTable, best, bm25};
+use super::planes::Planes;
 use super::postings::Postings;
 use super::segment::{Place, Segment, SegmentRows, hash};
 use super::store::replace_file;
@@ -24,6 +25,8 @@ const FUSE_DEPTH: usize = 50;
 const EMBED_BATCH: usize = 64;
 /// Files of a level; one more, and all are written as one.
 const MAX_SEGMENTS: usize = 8;
+/// Rows times dimensions from which on a search is worth the waking of another thread.
+const PARALLEL_NUMBERS: usize = 1 << 24;
 /// File ending of segments.
 const ENDING: &str = ".index";
 
@@ -255,6 +258,7 @@ impl LevelIndex {
     pub(crate) fn search(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
         let vector = embed_checked(&[query], TextRole::Query, &self.embedder)?.remove(0);
         let id = |row: u32| self.id(row);
+        let is_parallel = self.rows.is_live().len() * vector.len() >= PARALLEL_NUMBERS;
         let lexical = || {
             let mut parts: Vec<&dyn TermRows> = self.segments.iter().map(|segment| segment as &dyn TermRows).collect();
             parts.push(&self.tail.terms);
@@ -263,9 +267,9 @@ impl LevelIndex {
         let dense = || {
             let mut parts: Vec<_> = self.segments.iter().map(Segment::planes).collect();
             parts.push(self.tail.planes.view(vector.len()));
-            dense::search(&parts, self.rows.is_live(), &vector, FUSE_DEPTH, id)
+            dense::search(&parts, self.rows.is_live(), &vector, FUSE_DEPTH, is_parallel, id)
         };
-        let (lexical, dense) = rayon::join(lexical, dense);
+        let (lexical, dense) = if is_parallel { rayon::join(lexical, dense) } else { (lexical(), dense()) };
         Ok(fuse(lexical.iter().map(|(row, _)| id(*row)), dense.iter().map(|(row, _)| id(*row)), limit))
     }
 }

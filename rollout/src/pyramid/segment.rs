@@ -1,11 +1,11 @@
 //! A file of rows: what one write added to a level's index. Read by mapping it; nothing is parsed but its head and ids.
 //!
 //! Sections, each padded to 8 bytes, little-endian: head, rows of earlier segments that died, row hashes, lengths,
-//! scales, norms of low planes, high planes, low planes, ends of ids, ids, ends of terms, terms, entries of each
+//! scales, norms, norms of what the first plane and the first two leave open, first planes, second planes, third planes, ends of ids, ids, ends of terms, terms, entries of each
 //! posting list, ends of posting lists, posting lists.
 
-use super::dense::{Planes, PlanesRef};
 use super::lexical::TermRows;
+use super::planes::{Planes, PlanesRef, RowNumbers, row_bytes};
 use super::postings::PostingList;
 use bytemuck::{Pod, Zeroable, cast_slice};
 use memmap2::Mmap;
@@ -15,7 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"NAPMIDX1");
+const MAGIC: u64 = u64::from_le_bytes(*b"NAPMIDX2");
 const ALIGN: usize = 8;
 const NUM_SECTIONS: usize = 14;
 
@@ -88,9 +88,12 @@ impl SegmentRows {
             cast_slice(&self.hashes),
             cast_slice(&self.lengths),
             cast_slice(planes.scales),
-            cast_slice(planes.low_norms),
-            cast_slice(planes.high),
-            planes.low,
+            cast_slice(planes.norms),
+            cast_slice(planes.rest_norms[0]),
+            cast_slice(planes.rest_norms[1]),
+            planes.bits[0],
+            planes.bits[1],
+            planes.bits[2],
             cast_slice(&id_ends),
             &ids,
             cast_slice(&term_ends),
@@ -172,9 +175,9 @@ impl Segment {
         let size = |section: usize| self.sections[section].len();
         end == self.map.len()
             && size(1) == rows * 8
-            && [2, 3, 4, 7].iter().all(|&section| size(section) == rows * 4)
-            && size(5) == rows * dimension
-            && size(6) == rows * dimension.div_ceil(2)
+            && [2, 7].iter().all(|&section| size(section) == rows * 4)
+            && size(3) == rows * size_of::<RowNumbers>()
+            && [4, 5, 6].iter().zip(row_bytes(dimension)).all(|(&section, bytes)| size(section) == rows * bytes)
             && size(9) == size(11)
             && size(9) == size(12)
             && ascend(self.numbers(7), size(8))
@@ -218,10 +221,8 @@ impl Segment {
     pub(super) fn planes(&self) -> PlanesRef<'_> {
         PlanesRef {
             dimension: self.head.dimension as usize,
-            high: self.numbers(5),
-            low: self.bytes(6),
-            scales: self.numbers(3),
-            low_norms: self.numbers(4),
+            bits: [4, 5, 6].map(|section| self.bytes(section)),
+            rows: self.numbers(3),
         }
     }
 
