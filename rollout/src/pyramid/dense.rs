@@ -3,11 +3,9 @@
 //! All rows are first scored by their 4 leading bits alone, in integers. How far that can be from a row's score is known, so
 //! that rows which cannot be among the best are left out; 2 more bits leave most others out, and the rest is scored in full.
 
-use super::lexical::best;
+use super::best::Best;
 use super::planes::{LEAST, PlanesRef, WEIGHTS, padded};
 use rayon::prelude::*;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -129,7 +127,7 @@ impl<'a> Query<'a> {
     fn scan(&self, task: &Task, live: &[bool], found: &Found) -> Vec<Candidate> {
         let (products, uppers) = self.first_stage(task);
         let mut rows = possible(&uppers, &live[task.rows.0..task.rows.1], found.floor());
-        if !found.is_full() && rows.len() > found.limit {
+        if found.floor() == 0.0 && rows.len() > found.limit {
             // The scores of any rows make a floor; of those that look best, a high one.
             rows.select_nth_unstable_by(found.limit - 1, |&a, &b| uppers[b as usize].total_cmp(&uppers[a as usize]));
             for at in rows.drain(..found.limit) {
@@ -189,47 +187,29 @@ fn tasks(parts: &[PlanesRef<'_>]) -> Vec<Task> {
     tasks
 }
 
-/// Scores above 0 as threads find them, with the score that enough rows reach.
+/// The best scores as threads find them.
 struct Found {
     limit: usize,
-    /// Bits of the `limit`-th best score so far, 0 before there are as many.
+    /// Bits of [`Best::floor`], so that most rows need no lock.
     floor: AtomicU32,
-    rows: Mutex<FoundRows>,
-}
-
-#[derive(Default)]
-struct FoundRows {
-    scores: Vec<(u32, f32)>,
-    /// Bits of the best scores; those of positive numbers are in the numbers' order.
-    best: BinaryHeap<Reverse<u32>>,
+    best: Mutex<Best>,
 }
 
 impl Found {
     fn new(limit: usize) -> Self {
-        Self { limit, floor: AtomicU32::new(0), rows: Mutex::default() }
+        Self { limit, floor: AtomicU32::new(0), best: Mutex::new(Best::new(limit)) }
     }
 
-    /// A row with a lower score is not among the best.
+    /// A row with a lower score is not among the best; 0 as long as any may be.
     fn floor(&self) -> f32 {
         f32::from_bits(self.floor.load(Ordering::Relaxed))
     }
 
-    fn is_full(&self) -> bool {
-        self.floor() > 0.0
-    }
-
     fn offer(&self, row: u32, score: f32) {
-        if !(score > 0.0 && score >= self.floor()) {
-            return;
-        }
-        let mut rows = self.rows.lock().expect("no thread panics with the lock");
-        rows.scores.push((row, score));
-        rows.best.push(Reverse(score.to_bits()));
-        if rows.best.len() > self.limit {
-            rows.best.pop();
-        }
-        if let Some(Reverse(worst)) = rows.best.peek().filter(|_| rows.best.len() == self.limit) {
-            self.floor.store(*worst, Ordering::Relaxed);
+        if score > 0.0 && score >= self.floor() {
+            let mut best = self.best.lock().expect("no thread panics with the lock");
+            best.offer(row, score.into());
+            self.floor.store((best.floor() as f32).to_bits(), Ordering::Relaxed);
         }
     }
 }
@@ -243,7 +223,7 @@ pub(super) fn search<'a>(
     limit: usize,
     is_parallel: bool,
     id: impl Fn(u32) -> &'a str,
-) -> Vec<(u32, f32)> {
+) -> Vec<(u32, f64)> {
     if limit == 0 {
         return Vec::new();
     }
@@ -260,8 +240,7 @@ pub(super) fn search<'a>(
         let doubtful: Vec<Vec<Candidate>> = tasks.iter().map(scan).collect();
         tasks.iter().zip(doubtful).for_each(finish);
     }
-    let scores = found.rows.into_inner().expect("no thread panics with the lock").scores;
-    best(scores, limit, f32::total_cmp, id)
+    found.best.into_inner().expect("no thread panics with the lock").ranking(id)
 }
 
 #[cfg(test)]
@@ -320,9 +299,9 @@ mod tests {
             let ids: Vec<String> = (0..total).map(|row| format!("m{row}")).collect();
             let (whole, mut in_blocks) = (planes(&rows), query.clone());
             in_blocks.resize(padded(DIMENSION), 0.0);
-            let mut expected: Vec<(u32, f32)> = (0..total)
+            let mut expected: Vec<(u32, f64)> = (0..total)
                 .filter(|&row| live[row])
-                .map(|row| (row as u32, whole.view(DIMENSION).exact_score(row, &in_blocks)))
+                .map(|row| (row as u32, whole.view(DIMENSION).exact_score(row, &in_blocks).into()))
                 .filter(|(_, score)| *score > 0.0)
                 .collect();
             expected.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| ids[a.0 as usize].cmp(&ids[b.0 as usize])));
