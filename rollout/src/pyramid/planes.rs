@@ -144,14 +144,65 @@ fn weighted_sum(planes: [&[u8]; 3], query: &[f32]) -> f32 {
     weighted_sum_in_loops(planes, query)
 }
 
-/// The same loops, for wider registers: no multiplication is fused with an addition, so that the bits are the same.
+/// Sums as the loops below build them: no multiplication is fused with an addition, so that the bits are the same. Planes must be
+/// as long as the query asks for.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn weighted_sum_avx2(planes: [&[u8]; 3], query: &[f32]) -> f32 {
-    weighted_sum_in_loops(planes, query)
+#[allow(unsafe_code)]
+fn weighted_sum_avx2([first, second, third]: [&[u8]; 3], query: &[f32]) -> f32 {
+    use std::arch::x86_64::{
+        __m256i, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_si128, _mm256_cvtepi16_epi32, _mm256_cvtepi32_ps,
+        _mm256_extracti128_si256, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_or_si256,
+        _mm256_set1_epi8, _mm256_set1_epi16, _mm256_setzero_ps, _mm256_slli_epi16, _mm256_srli_epi16, _mm256_storeu_ps,
+        _mm256_sub_epi16, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8,
+    };
+    // Sound: blocks lie inside the planes and the query, by the caller's slices; loads need no alignment.
+    let bytes =
+        |plane: &[u8], at: usize| unsafe { _mm256_loadu_si256(plane[at..at + GROUP].as_ptr().cast::<__m256i>()) };
+    let mut sums = [_mm256_setzero_ps(); 4];
+    for (block, query) in query.chunks_exact(BLOCK).enumerate() {
+        let mut pairs = bytes(second, block * PLANE_BYTES[1]);
+        let mut last_pairs = bytes(third, block * PLANE_BYTES[2] + block_bytes(4));
+        for (run, query) in query.chunks_exact(2 * GROUP).enumerate() {
+            let mut high = bytes(first, block * PLANE_BYTES[0] + run * GROUP);
+            let mut nibbles = bytes(third, block * PLANE_BYTES[2] + run * GROUP);
+            for query in query.chunks_exact(GROUP) {
+                let low = _mm256_or_si256(
+                    _mm256_and_si256(_mm256_slli_epi16::<6>(pairs), _mm256_set1_epi8(0xC0u8 as i8)),
+                    _mm256_or_si256(
+                        _mm256_and_si256(_mm256_slli_epi16::<2>(nibbles), _mm256_set1_epi8(0x3C)),
+                        _mm256_and_si256(last_pairs, _mm256_set1_epi8(0x03)),
+                    ),
+                );
+                let top = _mm256_and_si256(high, _mm256_set1_epi8(0x0F));
+                let zero = _mm256_set1_epi16(ZERO as i16);
+                // Numbers 0 to 7 and 16 to 23, 8 to 15 and 24 to 31.
+                let even = _mm256_sub_epi16(_mm256_unpacklo_epi8(low, top), zero);
+                let odd = _mm256_sub_epi16(_mm256_unpackhi_epi8(low, top), zero);
+                let values = [
+                    _mm256_castsi256_si128(even),
+                    _mm256_castsi256_si128(odd),
+                    _mm256_extracti128_si256::<1>(even),
+                    _mm256_extracti128_si256::<1>(odd),
+                ];
+                for ((sum, values), query) in sums.iter_mut().zip(values).zip(query.chunks_exact(8)) {
+                    let query = unsafe { _mm256_loadu_ps(query.as_ptr()) };
+                    let values = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(values));
+                    *sum = _mm256_add_ps(*sum, _mm256_mul_ps(values, query));
+                }
+                (high, nibbles) = (_mm256_srli_epi16::<4>(high), _mm256_srli_epi16::<4>(nibbles));
+                (pairs, last_pairs) = (_mm256_srli_epi16::<2>(pairs), _mm256_srli_epi16::<2>(last_pairs));
+            }
+        }
+    }
+    let mut lanes = [0f32; GROUP];
+    for (lanes, sum) in lanes.chunks_exact_mut(8).zip(sums) {
+        // Sound: eight numbers.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+    }
+    lanes.iter().sum()
 }
 
-#[inline(always)]
 fn weighted_sum_in_loops([first, second, third]: [&[u8]; 3], query: &[f32]) -> f32 {
     let mut sums = [0f32; GROUP];
     let leading = first.chunks_exact(PLANE_BYTES[0]).zip(second.chunks_exact(PLANE_BYTES[1]));

@@ -1,14 +1,15 @@
 //! A file of rows: what one write added to a level's index. Read by mapping it; nothing is parsed but its head and ids.
 //!
-//! Sections, each padded to 8 bytes, little-endian: head, rows of earlier segments that died, row hashes, lengths,
-//! scales, norms, norms of what the first plane and the first two leave open, first planes, second planes, third planes, ends of ids, ids, ends of terms, terms, entries of each
-//! posting list, ends of posting lists, posting lists.
+//! Sections, each padded to 8 bytes, little-endian: head, rows of earlier segments that died, row hashes, lengths, scales, norms,
+//! norms of what the first plane and the first two leave open, first planes, second planes, third planes, ends of ids, ids,
+//! ends of terms, terms, entries of each posting list, ends of posting lists, posting lists.
 
 use super::lexical::TermRows;
 use super::planes::{Planes, PlanesRef, row_bytes};
 use super::postings::{PostingList, PostingsRef};
 use bytemuck::{Pod, Zeroable, cast_slice};
 use memmap2::Mmap;
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +18,8 @@ use std::path::Path;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NAPMIDX2");
 const ALIGN: usize = 8;
+/// Bytes that one thread hashes at a time.
+const HASHED_BYTES: usize = 1 << 20;
 const NUM_SECTIONS: usize = 17;
 const DEAD: usize = 0;
 const HASHES: usize = 1;
@@ -46,7 +49,7 @@ struct Head {
     num_rows: u64,
     /// Bytes of each section after the head, without padding.
     sections: [u64; NUM_SECTIONS],
-    /// Hash of all sections' bytes, so that two segments of other content have other heads.
+    /// [`content_hash`] of all bytes after the head: damage is noticed, and two segments of other content have other heads.
     content: u64,
     /// Hash of what is above.
     check: u64,
@@ -56,6 +59,12 @@ impl Head {
     fn hash(&self) -> u64 {
         hash(&[&bytemuck::bytes_of(self)[..size_of::<Self>() - size_of::<u64>()]])
     }
+}
+
+/// Hash of the hashes of pieces, which threads share.
+fn content_hash(bytes: &[u8]) -> u64 {
+    let pieces: Vec<u64> = bytes.par_chunks(HASHED_BYTES).map(|piece| hash(&[piece])).collect();
+    hash(&[cast_slice(&pieces)])
 }
 
 /// The first 8 bytes of SHA-256 over parts with their lengths.
@@ -124,15 +133,17 @@ impl SegmentRows {
             dimension: place.dimension as u64,
             num_rows: self.ids.len() as u64,
             sections: sections.map(|section| section.len() as u64),
-            content: hash(&sections),
+            content: 0,
             check: 0,
         };
-        head.check = head.hash();
-        let mut bytes = bytemuck::bytes_of(&head).to_vec();
+        let mut bytes = vec![0; size_of::<Head>()];
         for section in sections {
             bytes.extend_from_slice(section);
             bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         }
+        head.content = content_hash(&bytes[size_of::<Head>()..]);
+        head.check = head.hash();
+        bytes[..size_of::<Head>()].copy_from_slice(bytemuck::bytes_of(&head));
         bytes
     }
 }
@@ -179,7 +190,9 @@ impl Segment {
             section
         });
         let segment = Self { map, head, sections };
-        Ok(segment.is_whole(start).then_some(segment))
+        // All bytes are read once: a search then finds every page in memory, and no damaged byte reaches it.
+        let is_whole = segment.is_whole(start) && content_hash(&segment.map[size_of::<Head>()..]) == head.content;
+        Ok(is_whole.then_some(segment))
     }
 
     /// All sections have the sizes that the number of rows asks for, and offsets do not lead out of them.
