@@ -7,7 +7,8 @@ use std::collections::HashMap;
 pub(super) struct Directory {
     row_of_id: HashMap<String, u32>,
     is_live: Vec<bool>,
-    num_live: usize,
+    /// Ascending.
+    dead: Vec<u32>,
     total_length: u64,
 }
 
@@ -18,7 +19,6 @@ impl Directory {
         let replaced = self.remove(id, length_of);
         self.row_of_id.insert(id.to_owned(), row);
         self.is_live.push(true);
-        self.num_live += 1;
         self.total_length += u64::from(length);
         replaced
     }
@@ -27,7 +27,8 @@ impl Directory {
     pub(super) fn remove(&mut self, id: &str, length_of: impl Fn(u32) -> u32) -> Option<u32> {
         let row = self.row_of_id.remove(id)?;
         self.is_live[row as usize] = false;
-        self.num_live -= 1;
+        let place = self.dead.binary_search(&row).expect_err("a row dies once");
+        self.dead.insert(place, row);
         self.total_length -= u64::from(length_of(row));
         Some(row)
     }
@@ -49,7 +50,12 @@ impl Directory {
 
     /// Number of live rows.
     pub(super) fn num_live(&self) -> usize {
-        self.num_live
+        self.is_live.len() - self.dead.len()
+    }
+
+    /// Rows that do not live, ascending.
+    pub(super) fn dead(&self) -> &[u32] {
+        &self.dead
     }
 
     /// Terms of all live rows together.

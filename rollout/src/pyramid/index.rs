@@ -4,12 +4,14 @@
 //! each row with the item that has its id, and indexes only what is new or changed; that goes into one more file. So the
 //! files are a cache that mends itself: any of them may be lost.
 
-use super::dense::{self, Planes};
+use super::dense;
 use super::directory::Directory;
 use super::error::PyramidError;
 use super::fuse::{SearchHit, fuse};
-use super::lexical::{TermRows, TermTable, best, bm25};
-use super::postings::Postings;
+use super::lexical::{TermRows, TermTable};
+use super::maxscore;
+use super::planes::Planes;
+use super::postings::PostingsRef;
 use super::segment::{Place, Segment, SegmentRows, hash};
 use super::store::replace_file;
 use crate::generate::{Embed, TextRole};
@@ -24,6 +26,8 @@ const FUSE_DEPTH: usize = 50;
 const EMBED_BATCH: usize = 64;
 /// Files of a level; one more, and all are written as one.
 const MAX_SEGMENTS: usize = 8;
+/// Rows times dimensions from which on a search is worth the waking of another thread.
+const PARALLEL_NUMBERS: usize = 1 << 24;
 /// File ending of segments.
 const ENDING: &str = ".index";
 
@@ -161,7 +165,8 @@ impl LevelIndex {
     /// A function of the files that were mapped and of `items`, however the items came.
     pub(crate) fn files(&self, items: &[(&str, String)], dir: &Path, level: &str) -> Result<IndexFiles, PyramidError> {
         let num_stored: usize = self.segments.iter().map(Segment::num_rows).sum();
-        let dead: Vec<u32> = (0..num_stored as u32).filter(|&row| !self.rows.is_live()[row as usize]).collect();
+        let dead = self.rows.dead();
+        let dead = &dead[..dead.partition_point(|&row| (row as usize) < num_stored)];
         let written_dead: HashSet<u32> = self.segments.iter().flat_map(Segment::dead).copied().collect();
         let newly_dead: Vec<u32> = dead.iter().copied().filter(|row| !written_dead.contains(row)).collect();
         let new: Vec<u32> = items
@@ -217,22 +222,22 @@ impl LevelIndex {
         }
         let mut entries: BTreeMap<&str, Vec<(u32, u32)>> = BTreeMap::new();
         let mut base = 0;
-        let renumbered = |bytes, base: u32| {
-            Postings::new(bytes).filter_map(|(row, tf)| Some((*new_rows.get(&(base + row))?, tf))).collect::<Vec<_>>()
+        let renumbered = |list: PostingsRef<'_>, base: u32| {
+            list.iter(u32::MAX).filter_map(|(row, tf)| Some((*new_rows.get(&(base + row))?, tf))).collect::<Vec<_>>()
         };
         for segment in &self.segments {
-            for (term, bytes) in segment.terms() {
-                entries.entry(term).or_default().extend(renumbered(bytes, base));
+            for (term, list) in segment.terms() {
+                entries.entry(term).or_default().extend(renumbered(list, base));
             }
             base += segment.num_rows() as u32;
         }
         for (term, list) in &self.tail.terms.postings {
-            entries.entry(term).or_default().extend(renumbered(list.bytes(), base));
+            entries.entry(term).or_default().extend(renumbered(list.view(), base));
         }
         for (term, mut found) in entries.into_iter().filter(|(_, found)| !found.is_empty()) {
             found.sort_unstable();
             let list = copy.postings.entry(term.to_owned()).or_default();
-            found.into_iter().for_each(|(row, tf)| list.push(row, tf));
+            found.into_iter().for_each(|(row, tf)| list.push(row, tf, copy.lengths[row as usize]));
         }
         copy
     }
@@ -255,17 +260,18 @@ impl LevelIndex {
     pub(crate) fn search(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
         let vector = embed_checked(&[query], TextRole::Query, &self.embedder)?.remove(0);
         let id = |row: u32| self.id(row);
+        let is_parallel = self.rows.is_live().len() * vector.len() >= PARALLEL_NUMBERS;
         let lexical = || {
             let mut parts: Vec<&dyn TermRows> = self.segments.iter().map(|segment| segment as &dyn TermRows).collect();
             parts.push(&self.tail.terms);
-            best(bm25(&parts, &self.rows, query), FUSE_DEPTH, f64::total_cmp, id)
+            maxscore::search(&parts, &self.rows, query, FUSE_DEPTH, id)
         };
         let dense = || {
             let mut parts: Vec<_> = self.segments.iter().map(Segment::planes).collect();
             parts.push(self.tail.planes.view(vector.len()));
-            dense::search(&parts, self.rows.is_live(), &vector, FUSE_DEPTH, id)
+            dense::search(&parts, self.rows.is_live(), &vector, FUSE_DEPTH, is_parallel, id)
         };
-        let (lexical, dense) = rayon::join(lexical, dense);
+        let (lexical, dense) = if is_parallel { rayon::join(lexical, dense) } else { (lexical(), dense()) };
         Ok(fuse(lexical.iter().map(|(row, _)| id(*row)), dense.iter().map(|(row, _)| id(*row)), limit))
     }
 }

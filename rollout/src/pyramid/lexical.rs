@@ -1,9 +1,9 @@
 //! Keyword search: Okapi BM25 with exact statistics that follow every added and removed document.
 
 use super::directory::Directory;
-use super::postings::{PostingList, Postings};
+use super::maxscore;
+use super::postings::{PostingList, PostingsRef};
 use napmem_reward::porter::stem;
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -11,9 +11,6 @@ use unicode_segmentation::UnicodeSegmentation;
 pub const BM25_K1: f64 = 1.5;
 /// Strength of length normalisation.
 pub const BM25_B: f64 = 0.75;
-
-/// Lengths for which a query works its numbers out once.
-const TABLED_LENGTHS: u32 = 512;
 
 /// Search terms of a text: Unicode words in lower case, English ones stemmed; runs of CJK letters as bigrams.
 ///
@@ -58,19 +55,19 @@ fn is_cjk(letter: char) -> bool {
 }
 
 /// `ln(1 + (N − df + ½)/(df + ½))`: Lucene's form, which is never negative.
-fn idf(num_documents: usize, df: usize) -> f64 {
+pub(super) fn idf(num_documents: usize, df: usize) -> f64 {
     let (n, df) = (num_documents as f64, df as f64);
     (1.0 + (n - df + 0.5) / (df + 0.5)).ln()
 }
 
 /// How much a document's length damps its terms: `k1·(1 − b + b·len/avg_len)`.
-fn length_norm(length: u32, mean_length: f64) -> f64 {
+pub(super) fn length_norm(length: u32, mean_length: f64) -> f64 {
     BM25_K1 * (1.0 - BM25_B + BM25_B * f64::from(length) / mean_length)
 }
 
 /// How much one term adds to a document's score: `idf · tf·(k1+1) / (tf + norm)`.
 #[inline]
-fn bm25_term(idf: f64, tf: u32, norm: f64) -> f64 {
+pub(super) fn bm25_term(idf: f64, tf: u32, norm: f64) -> f64 {
     let tf = f64::from(tf);
     idf * tf * (BM25_K1 + 1.0) / (tf + norm)
 }
@@ -93,8 +90,8 @@ impl TermTable {
         for same in found.chunk_by(|a, b| a == b) {
             let frequency = same.len() as u32;
             match self.postings.get_mut(&same[0]) {
-                Some(list) => list.push(row, frequency),
-                None => self.postings.entry(same[0].clone()).or_default().push(row, frequency),
+                Some(list) => list.push(row, frequency, length),
+                None => self.postings.entry(same[0].clone()).or_default().push(row, frequency, length),
             }
         }
         self.lengths.push(length);
@@ -104,97 +101,20 @@ impl TermTable {
 
 /// Rows that lie together, as ranking reads them.
 pub(super) trait TermRows {
-    /// Encoded postings of a term, and how many rows hold it.
-    fn postings(&self, term: &str) -> Option<(&[u8], u32)>;
+    /// Postings of a term.
+    fn postings(&self, term: &str) -> Option<PostingsRef<'_>>;
     /// Number of terms of each row.
     fn lengths(&self) -> &[u32];
 }
 
 impl TermRows for TermTable {
-    fn postings(&self, term: &str) -> Option<(&[u8], u32)> {
-        self.postings.get(term).map(|list| (list.bytes(), list.count))
+    fn postings(&self, term: &str) -> Option<PostingsRef<'_>> {
+        self.postings.get(term).map(PostingList::view)
     }
 
     fn lengths(&self) -> &[u32] {
         &self.lengths
     }
-}
-
-/// Live rows that share a term with the query, with their scores; rows of all parts are numbered one after the other.
-///
-/// Each distinct term of the query counts once, in the order of the alphabet.
-pub(super) fn bm25(parts: &[&dyn TermRows], rows: &Directory, query: &str) -> Vec<(u32, f64)> {
-    let mut query_terms = terms(query);
-    query_terms.sort_unstable();
-    query_terms.dedup();
-    let mean_length = rows.total_length() as f64 / rows.num_live().max(1) as f64;
-    let norms: Vec<f64> = (0..TABLED_LENGTHS).map(|length| length_norm(length, mean_length)).collect();
-    let mut scores = vec![0f64; rows.is_live().len()];
-    let mut touched: Vec<u32> = Vec::new();
-    for term in &query_terms {
-        let idf = idf(rows.num_live(), document_frequency(parts, rows, term));
-        // Most rows hold a term once.
-        let once: Vec<f64> = norms.iter().map(|norm| bm25_term(idf, 1, *norm)).collect();
-        for_each_row(parts, rows, term, |row, tf, length| {
-            let score = &mut scores[row as usize];
-            // A term adds more than 0, so that a score of 0 means a row not met before.
-            if *score == 0.0 {
-                touched.push(row);
-            }
-            *score += match once.get(length as usize) {
-                Some(value) if tf == 1 => *value,
-                Some(_) => bm25_term(idf, tf, norms[length as usize]),
-                None => bm25_term(idf, tf, length_norm(length, mean_length)),
-            };
-        });
-    }
-    touched.into_iter().map(|row| (row, scores[row as usize])).collect()
-}
-
-/// Live rows that hold a term.
-fn document_frequency(parts: &[&dyn TermRows], rows: &Directory, term: &str) -> usize {
-    if rows.num_live() == rows.is_live().len() {
-        return parts.iter().filter_map(|part| part.postings(term)).map(|(_, count)| count as usize).sum();
-    }
-    let mut df = 0;
-    for_each_row(parts, rows, term, |_, _, _| df += 1);
-    df
-}
-
-/// Calls with number, frequency of the term and length of each live row that holds it.
-fn for_each_row(parts: &[&dyn TermRows], rows: &Directory, term: &str, mut each: impl FnMut(u32, u32, u32)) {
-    let is_live = rows.is_live();
-    let all_live = rows.num_live() == is_live.len();
-    let mut base = 0u32;
-    for part in parts {
-        let lengths = part.lengths();
-        for (row, tf) in part.postings(term).map(|(bytes, _)| Postings::new(bytes)).into_iter().flatten() {
-            // A row out of range can only come from a damaged file.
-            let Some(&length) = lengths.get(row as usize) else { break };
-            if all_live || is_live[(base + row) as usize] {
-                each(base + row, tf, length);
-            }
-        }
-        base += lengths.len() as u32;
-    }
-}
-
-/// The best `limit` of scored rows, best first, ties by id.
-pub(super) fn best<'a, S: Copy>(
-    mut scored: Vec<(u32, S)>,
-    limit: usize,
-    compare: impl Fn(&S, &S) -> Ordering,
-    id: impl Fn(u32) -> &'a str,
-) -> Vec<(u32, S)> {
-    if limit > 0 && limit < scored.len() {
-        // By score alone first: ids lie elsewhere in memory.
-        let mut scores: Vec<S> = scored.iter().map(|(_, score)| *score).collect();
-        let (_, &mut last, _) = scores.select_nth_unstable_by(limit - 1, |a, b| compare(b, a));
-        scored.retain(|(_, score)| compare(score, &last).is_ge());
-    }
-    scored.sort_unstable_by(|a, b| compare(&b.1, &a.1).then_with(|| id(a.0).cmp(id(b.0))));
-    scored.truncate(limit);
-    scored
 }
 
 /// An inverted index over documents with ids. Statistics are integers, so that adding and removing leave no trace in them.
@@ -230,9 +150,11 @@ impl LexicalIndex {
 
     /// The best `limit` documents that share a term with the query, best first, ties by id.
     pub fn search(&self, query: &str, limit: usize) -> Vec<(String, f64)> {
-        let scored = bm25(&[&self.table], &self.rows, query);
         let id = |row: u32| self.ids[row as usize].as_str();
-        best(scored, limit, f64::total_cmp, id).into_iter().map(|(row, score)| (id(row).to_owned(), score)).collect()
+        maxscore::search(&[&self.table], &self.rows, query, limit, id)
+            .into_iter()
+            .map(|(row, score)| (id(row).to_owned(), score))
+            .collect()
     }
 }
 
@@ -240,7 +162,9 @@ impl LexicalIndex {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
     fn terms_of_several_scripts() {
@@ -284,17 +208,16 @@ mod tests {
     fn brute_force(documents: &BTreeMap<String, String>, query: &str) -> Vec<(String, f64)> {
         let texts: Vec<(&String, Vec<String>)> = documents.iter().map(|(id, text)| (id, terms(text))).collect();
         let mean = texts.iter().map(|(_, words)| words.len()).sum::<usize>() as f64 / texts.len().max(1) as f64;
-        let query_terms: std::collections::BTreeSet<String> = terms(query).into_iter().collect();
+        let df = |term: &String| texts.iter().filter(|(_, words)| words.contains(term)).count();
+        let query_terms: BTreeSet<(usize, String)> = terms(query).into_iter().map(|term| (df(&term), term)).collect();
         let mut ranked = Vec::new();
         for (id, words) in &texts {
             let mut score = None;
-            for term in &query_terms {
-                let count = |words: &[String]| words.iter().filter(|word| *word == term).count();
-                let df = texts.iter().filter(|(_, words)| count(words) > 0).count();
-                let tf = count(words);
+            for (df, term) in &query_terms {
+                let tf = words.iter().filter(|word| *word == term).count();
                 if tf > 0 {
                     *score.get_or_insert(0.0) +=
-                        bm25_term(idf(texts.len(), df), tf as u32, length_norm(words.len() as u32, mean));
+                        bm25_term(idf(texts.len(), *df), tf as u32, length_norm(words.len() as u32, mean));
                 }
             }
             ranked.extend(score.map(|score| ((*id).clone(), score)));
@@ -322,6 +245,30 @@ mod tests {
                 }
             }
             prop_assert_eq!(index.search(&query, usize::MAX), brute_force(&documents, &query));
+        }
+
+        /// More documents than a window of rows, words from rare to frequent, some documents removed or long: the best are those of
+        /// scoring every document.
+        #[test]
+        fn leaves_none_of_the_best_out(seed in any::<u64>(), limit in 1usize..70, num_removed in 0usize..40) {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut word = || format!("w{}", 40f64.powf(rng.random::<f64>()) as usize);
+            let query: Vec<String> = (0..5).map(|_| word()).collect();
+            let mut index = LexicalIndex::default();
+            let mut documents = BTreeMap::new();
+            for at in 0..2_300 {
+                let length = if at % 500 == 0 { 300 } else { 2 + at * 7 % 5 };
+                let text = (0..length).map(|_| word()).collect::<Vec<_>>().join(" ");
+                index.add(&format!("d{at}"), &text);
+                documents.insert(format!("d{at}"), text);
+            }
+            for at in 0..num_removed {
+                index.remove(&format!("d{}", at * 53));
+                documents.remove(&format!("d{}", at * 53));
+            }
+            let mut expected = brute_force(&documents, &query.join(" "));
+            expected.truncate(limit);
+            prop_assert_eq!(index.search(&query.join(" "), limit), expected);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! [`PyramidData`] is the four levels as plain values and files; [`Pyramid`] is one that was checked and indexed. Text
 //! in a pyramid is untrusted: this module never interprets it, and never opens a file that a text names.
 
+mod best;
 mod dense;
 mod directory;
 mod error;
@@ -11,7 +12,10 @@ mod hashed;
 mod index;
 mod lexical;
 mod markdown;
+mod maxscore;
+mod packed;
 mod page;
+mod planes;
 mod postings;
 mod segment;
 mod store;

@@ -1,23 +1,40 @@
 //! A file of rows: what one write added to a level's index. Read by mapping it; nothing is parsed but its head and ids.
 //!
-//! Sections, each padded to 8 bytes, little-endian: head, rows of earlier segments that died, row hashes, lengths,
-//! scales, norms of low planes, high planes, low planes, ends of ids, ids, ends of terms, terms, entries of each
-//! posting list, ends of posting lists, posting lists.
+//! Sections, each padded to 8 bytes, little-endian: head, rows of earlier segments that died, row hashes, lengths, scales, norms,
+//! norms of what the first plane and the first two leave open, first planes, second planes, third planes, ends of ids, ids,
+//! ends of terms, terms, entries of each posting list, ends of posting lists, posting lists.
 
-use super::dense::{Planes, PlanesRef};
 use super::lexical::TermRows;
-use super::postings::PostingList;
+use super::planes::{Planes, PlanesRef, row_bytes};
+use super::postings::{PostingList, PostingsRef};
 use bytemuck::{Pod, Zeroable, cast_slice};
 use memmap2::Mmap;
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"NAPMIDX1");
+const MAGIC: u64 = u64::from_le_bytes(*b"NAPMIDX2");
 const ALIGN: usize = 8;
-const NUM_SECTIONS: usize = 14;
+/// Bytes that one thread hashes at a time.
+const HASHED_BYTES: usize = 1 << 20;
+const NUM_SECTIONS: usize = 17;
+const DEAD: usize = 0;
+const HASHES: usize = 1;
+const LENGTHS: usize = 2;
+const SCALES: usize = 3;
+const NORMS: usize = 4;
+const REST_NORMS: [usize; 2] = [5, 6];
+const PLANES: [usize; 3] = [7, 8, 9];
+const ID_ENDS: usize = 10;
+const IDS: usize = 11;
+const TERM_ENDS: usize = 12;
+const TERMS: usize = 13;
+const COUNTS: usize = 14;
+const LIST_ENDS: usize = 15;
+const LISTS: usize = 16;
 
 /// The start of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
@@ -32,7 +49,7 @@ struct Head {
     num_rows: u64,
     /// Bytes of each section after the head, without padding.
     sections: [u64; NUM_SECTIONS],
-    /// Hash of all sections' bytes, so that two segments of other content have other heads.
+    /// [`content_hash`] of all bytes after the head: damage is noticed, and two segments of other content have other heads.
     content: u64,
     /// Hash of what is above.
     check: u64,
@@ -42,6 +59,12 @@ impl Head {
     fn hash(&self) -> u64 {
         hash(&[&bytemuck::bytes_of(self)[..size_of::<Self>() - size_of::<u64>()]])
     }
+}
+
+/// Hash of the hashes of pieces, which threads share.
+fn content_hash(bytes: &[u8]) -> u64 {
+    let pieces: Vec<u64> = bytes.par_chunks(HASHED_BYTES).map(|piece| hash(&[piece])).collect();
+    hash(&[cast_slice(&pieces)])
 }
 
 /// The first 8 bytes of SHA-256 over parts with their lengths.
@@ -82,15 +105,19 @@ impl SegmentRows {
         let (id_ends, ids) = joined(self.ids.iter().map(|id| id.as_bytes()));
         let (term_ends, terms) = joined(self.postings.keys().map(|term| term.as_bytes()));
         let counts: Vec<u32> = self.postings.values().map(|list| list.count).collect();
-        let (list_ends, lists) = joined(self.postings.values().map(PostingList::bytes));
+        let encoded: Vec<Vec<u8>> = self.postings.values().map(PostingList::encode).collect();
+        let (list_ends, lists) = joined(encoded.iter().map(Vec::as_slice));
         let sections: [&[u8]; NUM_SECTIONS] = [
             cast_slice(dead),
             cast_slice(&self.hashes),
             cast_slice(&self.lengths),
             cast_slice(planes.scales),
-            cast_slice(planes.low_norms),
-            cast_slice(planes.high),
-            planes.low,
+            cast_slice(planes.norms),
+            cast_slice(planes.rest_norms[0]),
+            cast_slice(planes.rest_norms[1]),
+            planes.bits[0],
+            planes.bits[1],
+            planes.bits[2],
             cast_slice(&id_ends),
             &ids,
             cast_slice(&term_ends),
@@ -106,15 +133,17 @@ impl SegmentRows {
             dimension: place.dimension as u64,
             num_rows: self.ids.len() as u64,
             sections: sections.map(|section| section.len() as u64),
-            content: hash(&sections),
+            content: 0,
             check: 0,
         };
-        head.check = head.hash();
-        let mut bytes = bytemuck::bytes_of(&head).to_vec();
+        let mut bytes = vec![0; size_of::<Head>()];
         for section in sections {
             bytes.extend_from_slice(section);
             bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         }
+        head.content = content_hash(&bytes[size_of::<Head>()..]);
+        head.check = head.hash();
+        bytes[..size_of::<Head>()].copy_from_slice(bytemuck::bytes_of(&head));
         bytes
     }
 }
@@ -161,7 +190,9 @@ impl Segment {
             section
         });
         let segment = Self { map, head, sections };
-        Ok(segment.is_whole(start).then_some(segment))
+        // All bytes are read once: a search then finds every page in memory, and no damaged byte reaches it.
+        let is_whole = segment.is_whole(start) && content_hash(&segment.map[size_of::<Head>()..]) == head.content;
+        Ok(is_whole.then_some(segment))
     }
 
     /// All sections have the sizes that the number of rows asks for, and offsets do not lead out of them.
@@ -171,15 +202,14 @@ impl Segment {
             |ends: &[u32], length: usize| ends.is_sorted() && ends.last().map_or(0, |&end| end as usize) == length;
         let size = |section: usize| self.sections[section].len();
         end == self.map.len()
-            && size(1) == rows * 8
-            && [2, 3, 4, 7].iter().all(|&section| size(section) == rows * 4)
-            && size(5) == rows * dimension
-            && size(6) == rows * dimension.div_ceil(2)
-            && size(9) == size(11)
-            && size(9) == size(12)
-            && ascend(self.numbers(7), size(8))
-            && ascend(self.numbers(9), size(10))
-            && ascend(self.numbers(12), size(13))
+            && size(HASHES) == rows * 8
+            && [LENGTHS, SCALES, NORMS, REST_NORMS[0], REST_NORMS[1], ID_ENDS].iter().all(|&at| size(at) == rows * 4)
+            && PLANES.iter().zip(row_bytes(dimension)).all(|(&at, bytes)| size(at) == rows * bytes)
+            && size(TERM_ENDS) == size(COUNTS)
+            && size(TERM_ENDS) == size(LIST_ENDS)
+            && ascend(self.numbers(ID_ENDS), size(IDS))
+            && ascend(self.numbers(TERM_ENDS), size(TERMS))
+            && ascend(self.numbers(LIST_ENDS), size(LISTS))
     }
 
     fn bytes(&self, section: usize) -> &[u8] {
@@ -202,58 +232,59 @@ impl Segment {
 
     /// Rows of earlier segments that died when this one was written.
     pub(super) fn dead(&self) -> &[u32] {
-        self.numbers(0)
+        self.numbers(DEAD)
     }
 
     /// The hash of a row's id and text.
     pub(super) fn row_hash(&self, row: usize) -> u64 {
-        self.numbers(1)[row]
+        self.numbers(HASHES)[row]
     }
 
     /// A row's id, empty if its bytes are damaged.
     pub(super) fn id(&self, row: usize) -> &str {
-        std::str::from_utf8(part(self.numbers(7), self.bytes(8), row)).unwrap_or_default()
+        std::str::from_utf8(part(self.numbers(ID_ENDS), self.bytes(IDS), row)).unwrap_or_default()
     }
 
     pub(super) fn planes(&self) -> PlanesRef<'_> {
         PlanesRef {
             dimension: self.head.dimension as usize,
-            high: self.numbers(5),
-            low: self.bytes(6),
-            scales: self.numbers(3),
-            low_norms: self.numbers(4),
+            bits: PLANES.map(|section| self.bytes(section)),
+            scales: self.numbers(SCALES),
+            norms: self.numbers(NORMS),
+            rest_norms: REST_NORMS.map(|section| self.numbers(section)),
         }
     }
 
-    /// All terms with their encoded postings.
-    pub(super) fn terms(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let num_terms = self.numbers::<u32>(9).len();
-        (0..num_terms).map(|at| {
-            let term = part(self.numbers(9), self.bytes(10), at);
-            (std::str::from_utf8(term).unwrap_or_default(), part(self.numbers(12), self.bytes(13), at))
+    /// All terms with their postings.
+    pub(super) fn terms(&self) -> impl Iterator<Item = (&str, PostingsRef<'_>)> {
+        (0..self.numbers::<u32>(TERM_ENDS).len()).map(|at| {
+            let term = part(self.numbers(TERM_ENDS), self.bytes(TERMS), at);
+            (std::str::from_utf8(term).unwrap_or_default(), self.postings_at(at))
         })
+    }
+
+    fn postings_at(&self, at: usize) -> PostingsRef<'_> {
+        PostingsRef::decode(part(self.numbers(LIST_ENDS), self.bytes(LISTS), at), self.numbers::<u32>(COUNTS)[at])
     }
 }
 
 impl TermRows for Segment {
-    fn postings(&self, term: &str) -> Option<(&[u8], u32)> {
-        let ends: &[u32] = self.numbers(9);
+    fn postings(&self, term: &str) -> Option<PostingsRef<'_>> {
+        let ends: &[u32] = self.numbers(TERM_ENDS);
         let (mut low, mut high) = (0, ends.len());
         while low < high {
             let middle = low.midpoint(high);
-            match part(ends, self.bytes(10), middle).cmp(term.as_bytes()) {
+            match part(ends, self.bytes(TERMS), middle).cmp(term.as_bytes()) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => {
-                    return Some((part(self.numbers(12), self.bytes(13), middle), self.numbers::<u32>(11)[middle]));
-                }
+                std::cmp::Ordering::Equal => return Some(self.postings_at(middle)),
             }
         }
         None
     }
 
     fn lengths(&self) -> &[u32] {
-        self.numbers(2)
+        self.numbers(LENGTHS)
     }
 }
 

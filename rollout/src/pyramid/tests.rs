@@ -185,6 +185,13 @@ fn only_what_is_new_or_changed_is_embedded() {
         assert_eq!(second.load(dir), 6, "a file cut at {cut} is not trusted");
         assert_eq!(fs::read(&path).unwrap(), bytes, "and is made again");
     }
+    for at in (0..bytes.len()).step_by(bytes.len() / 23) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 4;
+        fs::write(&path, &damaged).unwrap();
+        assert_eq!(second.load(dir), 6, "a file with another byte at {at} is not trusted");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "and is made again");
+    }
     fs::remove_file(dir.join("index/records.0000.index")).unwrap();
     assert_eq!(second.load(dir), 3, "a file whose predecessor is gone is not trusted");
     assert_eq!(index_files(dir), ["conversations.0000.index", "records.0000.index"]);

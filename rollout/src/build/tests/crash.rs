@@ -9,7 +9,7 @@ fn build_on(disk: &dyn Disk, messages: &[Message], pyramids: &Path) -> Result<Us
 }
 
 /// Stops a build at each of `points`, goes on, and compares with a build that was not stopped.
-pub(super) fn check_crashes(messages: &[Message], points: impl Fn(usize) -> Vec<usize>) {
+pub(super) fn check_crashes(messages: &[Message], points: impl FnOnce(usize) -> Vec<usize>) {
     let whole = tempfile::tempdir().expect("a scratch folder");
     let counter = CrashingDisk::new(usize::MAX);
     build_on(&counter, messages, whole.path()).expect("built");

@@ -7,6 +7,9 @@ use crate::datasets::{locomo, pyramids_dir, users};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+/// Points at which builds are stopped, over all conversations.
+const NUM_STOPS: usize = 20;
+
 /// The eight conversations, if they are at hand.
 fn locomo_histories() -> Option<Vec<UserHistory>> {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/locomo/locomo8.json");
@@ -147,9 +150,12 @@ fn locomo_stopped_at_random_points() {
     let Some(histories) = locomo_histories() else {
         return;
     };
-    let shortest = histories.iter().min_by_key(|history| history.messages.len()).expect("eight");
-    check_crashes(&shortest.messages, |num_operations| {
-        let mut rng = ChaCha8Rng::seed_from_u64(20);
-        (0..20).map(|_| rng.random_range(0..num_operations)).collect()
-    });
+    let mut rng = ChaCha8Rng::seed_from_u64(20);
+    let num_users = histories.len();
+    for (user, history) in histories.iter().enumerate() {
+        let num_points = NUM_STOPS / num_users + usize::from(user < NUM_STOPS % num_users);
+        check_crashes(&history.messages, |num_operations| {
+            (0..num_points).map(|_| rng.random_range(0..num_operations)).collect()
+        });
+    }
 }
