@@ -79,7 +79,7 @@ fn cases() -> Vec<(&'static str, Vec<Attempt>, usize)> {
         ("a prompt of one chunk", group(1, 64, &[64, 65]), 10_000),
         ("a prompt of more than two chunks", group(1, 150, &[12, 80, 5, 40]), 10_000),
         ("sixteen attempts", group(1, 90, &sixteen), 10_000),
-        ("sixteen attempts in parts", group(1, 90, &sixteen), 250),
+        ("sixteen attempts in parts", group(1, 90, &sixteen), 400),
         (
             "ragged prompts side by side, and one alone",
             [group(1, 70, &[20, 33]), group(2, 9, &[40, 2, 17]), group(3, 1, &[5, 6]), group(4, 31, &[25])].concat(),

@@ -37,8 +37,9 @@ pub enum LossAggregation {
 /// How a batch is cut and weighed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PackOptions {
-    /// Most padded tokens in a micro-batch, at least 1: sequences × the longest one, and where prompts are shared, prompts × the
-    /// longest one and what follows them × the longest of these.
+    /// Most padded tokens in a micro-batch, at least 1: sequences × the longest one. Where prompts are shared: prompts × the longest
+    /// one, what follows them × the longest of these, and a quarter of a token for each position of a prompt that attention copies
+    /// for a sequence.
     pub micro_batch_tokens: usize,
     /// How token losses are averaged.
     pub aggregation: LossAggregation,

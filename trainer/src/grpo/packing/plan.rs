@@ -8,6 +8,10 @@ use super::TrainSequence;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+/// A position of a shared row costs each branch this part of a token: attention keeps a copy of its key and value, where a token
+/// keeps about 16 widths of the residual stream and 4 of the MLP.
+const COPIES_A_TOKEN: usize = 4;
+
 /// A row of a micro-batch, and the sequences that go on behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tree {
@@ -39,8 +43,8 @@ impl Tree {
     }
 }
 
-/// Cuts the sequences at `indices` into micro-batches of at most `budget` padded tokens: rows × the longest row and branches ×
-/// the longest branch. A sequence longer than that is alone in its micro-batch.
+/// Cuts the sequences at `indices` into micro-batches of at most `budget` padded tokens, as [`padded_tokens`] counts them. A
+/// sequence longer than that is alone in its micro-batch.
 ///
 /// Trees that share a row come before sequences that stand alone, each by length, longest first and ties by index, and are cut
 /// greedily. The micro-batch with the longest sequence is the first.
@@ -84,7 +88,8 @@ fn group_trees(sequences: &[TrainSequence], mut members: Vec<usize>, budget: usi
     let mut rest = &members[..];
     while let [first, ..] = rest {
         let longest_branch = length(*first) - row_length;
-        let room = if row_length == 0 { 1 } else { budget.saturating_sub(row_length) / longest_branch };
+        let room = COPIES_A_TOKEN * budget.saturating_sub(row_length) / (COPIES_A_TOKEN * longest_branch + row_length);
+        let room = if row_length == 0 { 1 } else { room };
         let (part, others) = rest.split_at(room.clamp(1, rest.len()));
         trees.push(match part {
             [one] => Tree::alone(*one, &sequences[*one]),
@@ -121,9 +126,10 @@ fn cut(trees: Vec<Tree>, budget: usize) -> Vec<Vec<Tree>> {
     runs
 }
 
-/// Tokens of the padded rows and branches of `trees`.
-pub(super) fn padded_tokens(trees: &[Tree]) -> usize {
+/// Tokens of the padded rows and branches of `trees`, and the branches' copies of their rows at their part of a token.
+fn padded_tokens(trees: &[Tree]) -> usize {
     let longest = |length: fn(&Tree) -> usize| trees.iter().map(length).max().unwrap_or(0);
     let num_branches: usize = trees.iter().map(Tree::num_branches).sum();
-    trees.len() * longest(|tree| tree.row_length) + num_branches * longest(|tree| tree.longest_branch)
+    let (row, branch) = (longest(|tree| tree.row_length), longest(|tree| tree.longest_branch));
+    trees.len() * row + num_branches * branch + (num_branches * row).div_ceil(COPIES_A_TOKEN)
 }

@@ -99,7 +99,7 @@ fn a_worked_example_with_a_group() {
         Owned::member(7, 2, 60, &[0, 0, 1], -0.5),
         Owned::member(7, 2, 70, &[0, 0, 0, 1], 0.25),
     ];
-    let packed = pack_all(&owned, &options(8, LossAggregation::TokenMean)).unwrap();
+    let packed = pack_all(&owned, &options(10, LossAggregation::TokenMean)).unwrap();
     let [group, alone] = &packed.micro_batches[..] else { panic!("two micro-batches: {packed:?}") };
     assert_eq!(ints(&group.token_ids), [7000, 7001, 50, 51, 70, 71, 60]);
     assert_eq!((group.lengths.as_slice(), group.branches.as_slice()), (&[2][..], &[(0, 2), (0, 2), (0, 1)][..]));
@@ -130,13 +130,13 @@ fn cuts_keep_the_budget() {
         (&[(0, 1, 3), (0, 2, 2), (0, 3, 1)], 8, &[&[&[4], &[4]], &[&[4]]]),
         (&[(0, 1, 3), (0, 1, 2), (0, 1, 1), (0, 1, 1)], 9, &[&[&[4], &[3]], &[&[2], &[2]]]),
         (&[(0, 1, 4), (0, 1, 4)], 1, &[&[&[5]], &[&[5]]]),
-        // A group beside itself, two beside each other, two that do not fit: 2 × 3 + 4 × 2 = 14.
-        (&[(1, 3, 2), (1, 3, 1)], 7, &[&[&[3, 2, 1]]]),
-        (&[(1, 3, 2), (2, 3, 1), (1, 3, 1), (2, 3, 2)], 14, &[&[&[3, 2, 1], &[3, 2, 1]]]),
-        (&[(1, 3, 2), (2, 3, 1), (1, 3, 1), (2, 3, 2)], 13, &[&[&[3, 2, 1]], &[&[3, 2, 1]]]),
+        // A group: 3 + 2 × 2 + 2 × 3 / 4, rounded up. Two beside each other, 2 × 3 + 4 × 2 + 4 × 3 / 4; two that do not fit.
+        (&[(1, 3, 2), (1, 3, 1)], 9, &[&[&[3, 2, 1]]]),
+        (&[(1, 3, 2), (2, 3, 1), (1, 3, 1), (2, 3, 2)], 17, &[&[&[3, 2, 1], &[3, 2, 1]]]),
+        (&[(1, 3, 2), (2, 3, 1), (1, 3, 1), (2, 3, 2)], 16, &[&[&[3, 2, 1]], &[&[3, 2, 1]]]),
         // A group that is split computes its prompt once in each part; a part of one is a sequence alone.
-        (&[(1, 3, 2), (1, 3, 2), (1, 3, 2), (1, 3, 1)], 7, &[&[&[3, 2, 2]], &[&[3, 2, 1]]]),
-        (&[(1, 3, 2), (1, 3, 2), (1, 3, 2)], 7, &[&[&[3, 2, 2]], &[&[5]]]),
+        (&[(1, 3, 2), (1, 3, 2), (1, 3, 2), (1, 3, 1)], 9, &[&[&[3, 2, 2]], &[&[3, 2, 1]]]),
+        (&[(1, 3, 2), (1, 3, 2), (1, 3, 2)], 9, &[&[&[3, 2, 2]], &[&[5]]]),
         // A member that does not fit is alone, the others are not.
         (&[(1, 3, 9), (1, 3, 2), (1, 3, 1)], 9, &[&[&[12]], &[&[3, 2, 1]]]),
         // A group of one.
@@ -240,10 +240,12 @@ fn unpack(micro: &MicroBatch) -> Vec<(usize, Vec<i64>)> {
     sequences.into_iter().zip(places).collect()
 }
 
-/// Tokens of the padded rows and branches.
+/// Tokens of the padded rows and branches, and a quarter of one for each position of a row that a branch copies.
 fn padded(micro: &MicroBatch) -> usize {
-    let area = |lengths: Vec<i64>| lengths.len() * lengths.into_iter().max().unwrap_or(0) as usize;
-    area(micro.lengths.clone()) + area(micro.branches.iter().map(|&(_, length)| length).collect())
+    let longest = |lengths: &mut dyn Iterator<Item = i64>| lengths.max().unwrap_or(0) as usize;
+    let (row, branch) = (longest(&mut micro.lengths.iter().copied()), longest(&mut micro.branches.iter().map(|b| b.1)));
+    let num_branches = micro.branches.len();
+    micro.lengths.len() * row + num_branches * branch + (num_branches * row).div_ceil(4)
 }
 
 proptest! {
