@@ -4,6 +4,7 @@
 use crate::checkpoint::{CheckpointError, RunFolderError};
 use crate::config::ConfigError;
 use crate::config::memory::ShapeError;
+use crate::eval::Stopped;
 use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
 use crate::model::ModelFault;
@@ -40,7 +41,7 @@ pub fn error_text(error: &anyhow::Error) -> String {
 }
 
 fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
-    if error.is::<Interrupted>() {
+    if error.is::<Interrupted>() || error.is::<Stopped>() {
         return u8::try_from(INTERRUPTED_EXIT_CODE).ok();
     }
     if error.is::<ConfigError>() {

@@ -35,7 +35,7 @@ function comparisonTable({ name, results }) {
   const first = results.rows[0], SHOWN = ["score", "accuracy", "f1", "calls"];
   const heading = key => results.figures.find(([found]) => found === key)[1];
   const change = d => d ? make("td", { "data-value": d.mean }, (d.mean >= 0 ? "+" : "") + number(d.mean), make("small", {}, `${number(d.ci95[0])} to ${number(d.ci95[1])}`)) : make("td", {}, "–");
-  const table = make("table", { "data-comparison": name }, make("caption", {}, `Against ${rowName(first)}: paired bootstrap, right answers, McNemar's exact test`));
+  const table = make("table", { "data-comparison": name }, make("caption", {}, `Against ${rowName(first)}: paired bootstrap; questions right in more than half of the attempts; McNemar's exact test`));
   table.append(make("thead", {}, make("tr", {}, ...["policy, mode", ...SHOWN.map(heading), "both right", "only there", "only here", "neither", "p"].map(text => make("th", { scope: "col" }, text)))));
   table.append(make("tbody", {}, ...results.comparisons.map(row => make("tr", {}, make("th", { scope: "row" }, rowName(row)), ...SHOWN.map(key => change(row.differences[key])),
     ...["both", "only_first", "only_second", "neither"].map(key => make("td", {}, String(row.agreement[key]))), make("td", {}, row.mcnemar_p.toFixed(4))))));
@@ -70,7 +70,7 @@ function drawFirstTools() {
       color: { type: "linear", scheme: "blues", domain: [0, 1], legend: true, label: "share of attempts" },
       marks: [Plot.cell(data, { x: "tool", y: "row", fill: "share", inset: 1, title: d => `${d.row}: ${d.tool} first in ${(100 * d.share).toFixed(1)}%` }),
         Plot.text(data, { x: "tool", y: "row", text: d => `${(100 * d.share).toFixed(0)}%`, fill: d => d.share > 0.5 ? "white" : "black" })] });
-    return figureOf(chart, `${name}: the tool that attempts call first`);
+    return figureOf(chart, `${name}: the tool that attempts call first, refused calls included`);
   }));
 }
 function drawScatter() {
