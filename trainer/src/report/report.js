@@ -3,7 +3,11 @@ const meta = JSON.parse(document.getElementById("meta").textContent);
 // Each trajectory is read when it is looked at, not when the page opens.
 const lines = document.getElementById("details").textContent.split("\n");
 const KEYS = ["set", "question_id", "attempt", "category", "case", "correct", "score", "f1", "path", "tokens", "latency", "question"];
-const all = meta.index.map((values, place) => Object.assign({ place }, ...KEYS.map((key, i) => ({ [key]: values[i] }))));
+const all = meta.index.map((values, place) => {
+  const t = { place };
+  KEYS.forEach((key, i) => { t[key] = values[i]; });
+  return t;
+});
 const CASES = { correct_with_memory: "right, with memory", correct_without_memory: "right, without memory", wrong_with_memory: "wrong, with memory",
   wrong_without_memory: "wrong, without memory", broken_format: "broken format" };
 const COLORS = { correct_with_memory: "#2da44e", correct_without_memory: "#1f8fd6", wrong_with_memory: "#d4860b", wrong_without_memory: "#cf222e", broken_format: "#8250df" };
@@ -193,7 +197,7 @@ function open() {
   byId("tables").replaceChildren(...meta.evaluations.flatMap(one => one.results.comparisons.length ? [resultsTable(one), comparisonTable(one)] : [resultsTable(one)]));
   fillFilters();
   filter();
-  // The tables and the list are there at once; charts follow one by one.
+  // The tables and the list are there at once; the chart library is read after them, and charts follow one by one.
   const charts = [];
   if (meta.evaluations.length) {
     const drawn = new Map(meta.evaluations.flatMap(({ results }) => results.figures.filter(([key]) => results.rows.some(row => row.figures[key]))));
@@ -205,6 +209,6 @@ function open() {
   if (all.some(t => t.latency !== null)) charts.push(drawScatter);
   if (meta.trainings.length) charts.push(drawCurves);
   const next = () => { const draw = charts.shift(); if (draw) { draw(); setTimeout(next); } else document.body.dataset.ready = "yes"; };
-  setTimeout(next);
+  document.addEventListener("DOMContentLoaded", () => setTimeout(next));
 }
 open();
