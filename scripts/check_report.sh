@@ -17,9 +17,11 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 [ -d tests/browser/node_modules/playwright-core ] || npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/browser
-"$napmem" eval --config configs/quickstart.toml --set "train.run_dir=$work/run" --set "data.world.users=30" --num-questions 25 \
-  --mode navigation --mode passive --mode records-only --seed 1 --seed 2 --set rollout.max_total_tokens=1536 \
-  --set update.micro_batch_tokens=2048 --out "$work/eval" >/dev/null
-total=$(node tests/browser/many.mjs "$work/eval" "$number")
-"$napmem" report "$work/eval" --out "$work/report.html" >/dev/null
-node tests/browser/report.mjs "$work/report.html" "$work/eval" "$total" ${2:+"$2"}
+common=(--config configs/quickstart.toml --set "train.run_dir=$work/run" --set "data.world.users=30")
+"$napmem" train "${common[@]}" --set train.max_steps=2 --set train.validation_questions=12 >/dev/null
+"$napmem" eval "${common[@]}" --num-questions 25 --mode navigation --mode passive --mode records-only --seed 1 --seed 2 \
+  --set rollout.max_total_tokens=1536 --out "$work/eval" >/dev/null
+num_evaluated=$(node tests/browser/many.mjs "$work/eval" "$number")
+num_trained=$(cat "$work"/run/trajectories/validation-*.jsonl | wc -l)
+"$napmem" report "$work/eval" "$work/run" --out "$work/report.html" >/dev/null
+node tests/browser/report.mjs "$work/report.html" "$work/eval" "$num_evaluated" "$num_trained" ${2:+"$2"}

@@ -1,6 +1,6 @@
 // The page that `napmem report` writes, in headless Chromium without network: tables, filters, keyboard, speed, light and dark.
 //
-//   node report.mjs PAGE.html EVALUATION NUM_TRAJECTORIES [SCREENSHOT_PREFIX]
+//   node report.mjs PAGE.html EVALUATION NUM_OF_IT NUM_OF_TRAINING [SCREENSHOT_PREFIX]     numbers of trajectories
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -10,7 +10,7 @@ import { chromium } from "playwright-core";
 const OPEN_MS = 2000;
 const REACT_MS = 200;
 
-const [page_file, dir, expected, prefix] = process.argv.slice(2);
+const [page_file, dir, num_evaluated, num_trained, prefix] = process.argv.slice(2);
 const results = JSON.parse(readFileSync(`${dir}/eval.json`, "utf8"));
 const args = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args });
@@ -32,7 +32,7 @@ const { page, opened, ready } = await open("light");
 assert.ok(opened < OPEN_MS, `opened in ${opened} ms`);
 
 const total = Number((await page.locator("#count").innerText()).match(/of (\d+)/)[1]);
-assert.equal(total, Number(expected));
+assert.equal(total, Number(num_evaluated) + Number(num_trained));
 
 // Every value of the tables is that of eval.json.
 let num_values = 0;
@@ -49,7 +49,9 @@ for (const row of results.rows) {
 const compared = await page.locator("table[data-comparison] tbody tr").count();
 assert.equal(compared, results.comparisons.length);
 for (const id of ["categories", "first-tools", "scatter"]) assert.ok((await page.locator(`#${id} svg`).count()) >= 1, id);
-assert.ok((await page.locator("#scatter circle").count()) >= total, "a dot an attempt");
+assert.ok((await page.locator("#scatter circle").count()) >= Number(num_evaluated), "a dot an attempt");
+const curves = await page.locator("#curves figcaption").allInnerTexts();
+assert.ok(curves.includes("critic/score/mean") && curves.includes("val/score_mean"), curves.join());
 
 // Filters show what the trajectories have; the page answers quickly.
 const index = await page.evaluate(() => JSON.parse(document.getElementById("meta").textContent).index);
@@ -117,6 +119,14 @@ if (sets > 2) {
   }
   await choose("f-change", "");
 }
+// The run's first and last validation, as people look at them: what one checkpoint did and what the other does.
+const labels = await page.locator("#f-set option").allInnerTexts();
+const validations = labels.flatMap((label, place) => (label.includes("validation") ? [String(place - 1)] : []));
+assert.equal(validations.length, 2, labels.join());
+await choose("f-set", validations[0]);
+await choose("f-other", validations[1]);
+assert.equal(await counted(), Number(num_trained) / 2);
+assert.equal(await page.locator("#detail .one").count(), 2);
 const shot = async (page, name) => prefix && page.screenshot({ path: `${prefix}-${name}.png`, fullPage: true });
 await shot(page, "light");
 const ground = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -189,6 +189,26 @@ fn a_judge_is_held_against_labels() {
 }
 
 #[test]
+fn a_model_in_the_process_can_be_asked_for_verdicts() {
+    let dir = scratch("judge-policy");
+    fs_err::create_dir(&dir).unwrap();
+    let file = dir.join("labels.jsonl");
+    write_lines(&file, &[json!({"question": "?", "answer": "x", "gold": ["x"], "correct": true})]);
+    let cache = format!("judge.cache={:?}", text(&dir.join("cache")));
+    let set = ["--set", "judge.kind=policy", "--set", &cache, "--set", "judge.max_reply_tokens=16"];
+    let config = scene().train_config();
+    let args = [&["judge", "validate", "--config", text(&config), "--labels", text(&file)], &set[..]].concat();
+    let finished = napmem(&args);
+    // The little policy was never taught to judge: what it writes is refused, three times, and booked.
+    assert_eq!(finished.code, Some(5), "{}{}", finished.stdout, finished.stderr);
+    assert!(finished.stderr.contains("gave no verdict in 3 replies"), "{}", finished.stderr);
+    let ledger = fs_err::read_to_string(dir.join("cache/ledger.jsonl")).unwrap();
+    let lines: Vec<Value> = ledger.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{ledger}");
+    assert!(lines.iter().all(|line| line["ok"] == false && line["num_output_tokens"].as_u64() > Some(0)), "{ledger}");
+}
+
+#[test]
 fn a_judge_over_http_is_the_rewards_c() {
     let server = serve(|_, _| Reply::text("{\"correct\": true}"));
     let dir = scratch("judge-train");

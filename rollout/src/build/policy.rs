@@ -2,8 +2,8 @@
 //!
 //! The endpoint sees messages and tool schemas. What it writes is brought into the form of a local chat format, whose tokenizer counts
 //! it and whose parser reads it, so that limits, observations and trajectories are those of every other policy. What such a
-//! trajectory cannot have is log-probabilities (they are 0) and the endpoint's own token ids: it can be read and scored, not learned
-//! from. A random stream's seed is sent along; whether it is kept to is the endpoint's affair.
+//! trajectory cannot have is log-probabilities (they are 0) and the endpoint's own token ids: it can be read, scored and imitated, but
+//! GRPO has no use for it. A random stream's seed is sent along; whether it is kept to is the endpoint's affair.
 
 use super::endpoint::ChatEndpoint;
 use super::wire::{PolicyCall, PolicyReply, policy_body, read_policy};
@@ -147,5 +147,53 @@ impl PolicyCall {
     fn to_json(&self) -> Value {
         let function = json!({"name": self.name, "arguments": self.arguments});
         json!({"id": self.id, "type": "function", "function": function})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(message: &Value, finish: &str) -> PolicyReply {
+        let answer = json!({"choices": [{"message": message, "finish_reason": finish}]});
+        read_policy(&answer.to_string()).expect("a chat completion")
+    }
+
+    #[test]
+    fn answers_are_read_as_turns() {
+        let call = |id: Value, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "look", "arguments": arguments}});
+        let found = reply(
+            &json!({"content": null, "tool_calls": [call(json!("a"), "{\"n\": 1}"), call(Value::Null, "")]}),
+            "tool_calls",
+        );
+        assert_eq!((found.content.as_str(), found.calls.len(), found.was_cut), ("", 2, false));
+        assert_eq!(found.calls[0].parsed(), json!({"n": 1}).as_object().cloned());
+        assert_eq!((found.calls[1].id.as_str(), found.calls[1].parsed()), ("call_1", Some(Map::new())));
+        let cut = reply(&json!({"content": "so", "reasoning_content": " "}), "length");
+        assert!(cut.was_cut && cut.reasoning.is_none() && cut.calls.is_empty());
+        for bad in ["[1]", "{\"n\": "] {
+            let call = PolicyCall { id: "a".into(), name: "look".into(), arguments: bad.into() };
+            assert_eq!(call.parsed(), None, "{bad}");
+        }
+        for (bad, says) in [("{}", "not a chat completion"), ("{\"choices\": []}", "has no choices")] {
+            let error = read_policy(bad).expect_err(says);
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_conversation_goes_on_by_ids_or_in_words() {
+        let call = json!({"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+        let structured = reply(&json!({"content": null, "tool_calls": [call]}), "tool_calls");
+        let said_by = |reply: &PolicyReply, observations: &[&str]| {
+            said(reply, &observations.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+        };
+        let messages = said_by(&structured, &["[r1] Oslo"]);
+        assert_eq!(messages[0]["tool_calls"], json!([call]));
+        assert_eq!(messages[1], json!({"role": "tool", "tool_call_id": "a", "content": "[r1] Oslo"}));
+        let written = reply(&json!({"content": "<tool_call>look</tool_call>"}), "stop");
+        let messages = said_by(&written, &["Error: x"]);
+        assert!(messages[0].get("tool_calls").is_none());
+        assert_eq!(messages[1], json!({"role": "user", "content": "Tool result:\nError: x"}));
     }
 }

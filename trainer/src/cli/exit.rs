@@ -4,6 +4,7 @@
 use crate::checkpoint::{CheckpointError, RunFolderError};
 use crate::config::ConfigError;
 use crate::distributed::DistributedError;
+use crate::eval::Stopped;
 use crate::interrupt::{INTERRUPTED_EXIT_CODE, Interrupted};
 use crate::metrics::MetricsError;
 use crate::model::ModelFault;
@@ -49,7 +50,7 @@ pub fn tell(error: &anyhow::Error) {
 }
 
 fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
-    if error.is::<Interrupted>() {
+    if error.is::<Interrupted>() || error.is::<Stopped>() {
         return u8::try_from(INTERRUPTED_EXIT_CODE).ok();
     }
     match error.downcast_ref() {

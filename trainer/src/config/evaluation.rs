@@ -200,3 +200,34 @@ fn distinct<T: Ord + std::fmt::Display>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_read_and_written_out_again() {
+        let text = r#"
+modes = ["navigation", "records-only"]
+seeds = [1, 2]
+passive_items = 10
+[system_prompts]
+passive = "p.md"
+[[policies]]
+name = "before"
+path = "runs/a"
+[[policies]]
+name = "big"
+endpoint = { base_url = "https://host/v1", model = "big", key_env = "KEY" }
+"#;
+        let section: EvalSection = toml::from_str(text).unwrap();
+        assert_eq!(section.modes, [Mode::Navigation, Mode::RecordsOnly]);
+        assert_eq!(section.system_prompts[&Mode::Passive], PathBuf::from("p.md"));
+        assert_eq!(section.questions_per_batch, EvalSection::default().questions_per_batch);
+        assert_eq!(section.policies[1].endpoint.as_ref().unwrap().key_env.as_deref(), Some("KEY"));
+        let again: EvalSection = toml::from_str(&toml::to_string(&section).unwrap()).unwrap();
+        assert_eq!(again, section);
+        let error = toml::from_str::<EvalSection>("modes = [\"everything\"]").unwrap_err().to_string();
+        assert!(error.contains("no-upper-levels"), "{error}");
+    }
+}

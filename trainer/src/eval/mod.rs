@@ -11,7 +11,7 @@ pub use store::{EvalFolder, Latency};
 use crate::config::{AskedConfig, EvalConfig, NamedPolicy, PolicySource};
 use crate::data::{Dataset, mix};
 use crate::distributed::World;
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::Interrupt;
 use crate::judging::OpenJudge;
 use crate::metrics::Progress;
 use crate::policy::Policy;
@@ -27,9 +27,22 @@ use results::Run;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+use thiserror::Error;
 
 /// Stream of evaluation seeds.
 pub const EVALUATION_STREAM: u64 = 3;
+
+/// An evaluation that was asked to stop and did.
+#[derive(Debug, Error)]
+#[error(
+    "interrupted after {num_done} questions of {name}; {}",
+    if *is_kept { "the same command goes on from there" } else { "nothing was kept, as there is no --out" }
+)]
+pub struct Stopped {
+    name: String,
+    num_done: usize,
+    is_kept: bool,
+}
 
 /// Evaluates and prints; with a folder, keeps every batch and goes on where an earlier process stopped.
 pub fn run(eval: &EvalConfig, interrupt: &Interrupt) -> anyhow::Result<()> {
@@ -132,7 +145,8 @@ impl Scene<'_> {
                 phase.advance(batch.len() as u64, num_tokens as u64);
                 all.extend(trajectories);
                 if self.interrupt.is_requested() {
-                    return Err(Interrupted { step: (all.len() / num_attempts) as u64 }.into());
+                    let name = format!("{} {mode} seed {seed}", answering.policy.name);
+                    return Err(Stopped { name, num_done: all.len() / num_attempts, is_kept: file.is_some() }.into());
                 }
             }
             start += batch.len();

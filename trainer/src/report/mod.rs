@@ -88,9 +88,9 @@ fn render(evaluations: &[Evaluation], trainings: &[Training], sets: &[Set]) -> a
         ("/*STYLE*/", STYLE.to_owned()),
         ("/*META*/", safe(&meta.to_string())),
         ("/*DETAILS*/", safe(&details.join("\n"))),
+        ("/*SCRIPT*/", SCRIPT.to_owned()),
         ("/*D3*/", D3.to_owned()),
         ("/*PLOT*/", PLOT.to_owned()),
-        ("/*SCRIPT*/", SCRIPT.to_owned()),
     ] {
         let (before, after) = rest.split_once(mark).unwrap_or_else(|| panic!("the page has no {mark}"));
         page.push_str(before);

@@ -3,7 +3,11 @@ const meta = JSON.parse(document.getElementById("meta").textContent);
 // Each trajectory is read when it is looked at, not when the page opens.
 const lines = document.getElementById("details").textContent.split("\n");
 const KEYS = ["set", "question_id", "attempt", "category", "case", "correct", "score", "f1", "path", "tokens", "latency", "question"];
-const all = meta.index.map((values, place) => Object.assign({ place }, ...KEYS.map((key, i) => ({ [key]: values[i] }))));
+const all = meta.index.map((values, place) => {
+  const t = { place };
+  KEYS.forEach((key, i) => { t[key] = values[i]; });
+  return t;
+});
 const CASES = { correct_with_memory: "right, with memory", correct_without_memory: "right, without memory", wrong_with_memory: "wrong, with memory",
   wrong_without_memory: "wrong, without memory", broken_format: "broken format" };
 const COLORS = { correct_with_memory: "#2da44e", correct_without_memory: "#1f8fd6", wrong_with_memory: "#d4860b", wrong_without_memory: "#cf222e", broken_format: "#8250df" };
@@ -35,7 +39,7 @@ function comparisonTable({ name, results }) {
   const first = results.rows[0], SHOWN = ["score", "accuracy", "f1", "calls"];
   const heading = key => results.figures.find(([found]) => found === key)[1];
   const change = d => d ? make("td", { "data-value": d.mean }, (d.mean >= 0 ? "+" : "") + number(d.mean), make("small", {}, `${number(d.ci95[0])} to ${number(d.ci95[1])}`)) : make("td", {}, "–");
-  const table = make("table", { "data-comparison": name }, make("caption", {}, `Against ${rowName(first)}: paired bootstrap, right answers, McNemar's exact test`));
+  const table = make("table", { "data-comparison": name }, make("caption", {}, `Against ${rowName(first)}: paired bootstrap; questions right in more than half of the attempts; McNemar's exact test`));
   table.append(make("thead", {}, make("tr", {}, ...["policy, mode", ...SHOWN.map(heading), "both right", "only there", "only here", "neither", "p"].map(text => make("th", { scope: "col" }, text)))));
   table.append(make("tbody", {}, ...results.comparisons.map(row => make("tr", {}, make("th", { scope: "row" }, rowName(row)), ...SHOWN.map(key => change(row.differences[key])),
     ...["both", "only_first", "only_second", "neither"].map(key => make("td", {}, String(row.agreement[key]))), make("td", {}, row.mcnemar_p.toFixed(4))))));
@@ -70,7 +74,7 @@ function drawFirstTools() {
       color: { type: "linear", scheme: "blues", domain: [0, 1], legend: true, label: "share of attempts" },
       marks: [Plot.cell(data, { x: "tool", y: "row", fill: "share", inset: 1, title: d => `${d.row}: ${d.tool} first in ${(100 * d.share).toFixed(1)}%` }),
         Plot.text(data, { x: "tool", y: "row", text: d => `${(100 * d.share).toFixed(0)}%`, fill: d => d.share > 0.5 ? "white" : "black" })] });
-    return figureOf(chart, `${name}: the tool that attempts call first`);
+    return figureOf(chart, `${name}: the tool that attempts call first, refused calls included`);
   }));
 }
 function drawScatter() {
@@ -193,7 +197,7 @@ function open() {
   byId("tables").replaceChildren(...meta.evaluations.flatMap(one => one.results.comparisons.length ? [resultsTable(one), comparisonTable(one)] : [resultsTable(one)]));
   fillFilters();
   filter();
-  // The tables and the list are there at once; charts follow one by one.
+  // The tables and the list are there at once; the chart library is read after them, and charts follow one by one.
   const charts = [];
   if (meta.evaluations.length) {
     const drawn = new Map(meta.evaluations.flatMap(({ results }) => results.figures.filter(([key]) => results.rows.some(row => row.figures[key]))));
@@ -205,6 +209,6 @@ function open() {
   if (all.some(t => t.latency !== null)) charts.push(drawScatter);
   if (meta.trainings.length) charts.push(drawCurves);
   const next = () => { const draw = charts.shift(); if (draw) { draw(); setTimeout(next); } else document.body.dataset.ready = "yes"; };
-  setTimeout(next);
+  document.addEventListener("DOMContentLoaded", () => setTimeout(next));
 }
 open();
