@@ -174,7 +174,7 @@ fn external(n: usize, body: &Value) -> Reply {
     let seed = body["seed"].as_u64().unwrap();
     match messages.last().unwrap()["role"].as_str().unwrap() {
         "user" => {
-            let arguments = if seed % 5 == 0 { "{\"query\": " } else { "{\"query\": \"phone\"}" };
+            let arguments = if seed.is_multiple_of(5) { "{\"query\": " } else { "{\"query\": \"phone\"}" };
             let call = json!({"id": format!("c{seed}"), "type": "function",
                 "function": {"name": "search_records", "arguments": arguments}});
             Reply::Message(json!({"role": "assistant", "content": null, "tool_calls": [call]}), "tool_calls")
