@@ -89,7 +89,7 @@ function drawCurves() {
   const charts = names.map(name => {
     const data = meta.trainings.flatMap(run => (run.curves[name] || []).map(([step, value]) => ({ run: run.name, step, value })));
     const several = meta.trainings.length > 1;
-    const chart = Plot.plot({ width: 370, height: 210, style, grid: true, x: { label: "step" }, y: { label: null }, color: { legend: several, scheme: "observable10", type: "categorical", domain: meta.trainings.map(run => run.name) },
+    const chart = Plot.plot({ width: 370, height: 210, marginLeft: 64, style, grid: true, x: { label: "step" }, y: { label: null }, color: { legend: several, scheme: "observable10", type: "categorical", domain: meta.trainings.map(run => run.name) },
       marks: [Plot.line(data, { x: "step", y: "value", stroke: "run" }), Plot.dot(data, { x: "step", y: "value", fill: "run", r: 1.6, title: d => `${d.run}, step ${d.step}: ${d.value}` })] });
     return figureOf(chart, name);
   });
