@@ -108,8 +108,12 @@ impl Compared {
         }
         let right = self.comparison.agreement;
         text.push_str(&format!(
-            "questions that both got right {}, only before {}, only after {}, neither {}; McNemar's exact p {:.4}\n",
-            right.both, right.only_first, right.only_second, right.neither, self.comparison.mcnemar_p
+            "questions that both got right {}, only before {}, only after {}, neither {}; McNemar's exact p {}\n",
+            right.both,
+            right.only_first,
+            right.only_second,
+            right.neither,
+            right.mcnemar_text()
         ));
         text + "changes are over questions that both have a value for; intervals by paired bootstrap over them\n"
     }

@@ -209,8 +209,12 @@ fn compared(comparison: &Comparison) -> String {
     }
     let right = comparison.agreement;
     text + &format!(
-        "questions that both got right {}, only the first {}, only the second {}, neither {}; McNemar's exact p {:.4}\n",
-        right.both, right.only_second, right.only_first, right.neither, comparison.mcnemar_p
+        "questions that both got right {}, only the first {}, only the second {}, neither {}; McNemar's exact p {}\n",
+        right.both,
+        right.only_second,
+        right.only_first,
+        right.neither,
+        right.mcnemar_text()
     )
 }
 

@@ -155,6 +155,14 @@ impl Agreement {
         (2.0 * tail).min(1.0)
     }
 
+    /// [`Self::mcnemar_p`] as tables show it.
+    pub fn mcnemar_text(&self) -> String {
+        match self.mcnemar_p() {
+            p if p < 1e-4 => "below 0.0001".to_owned(),
+            p => format!("{p:.4}"),
+        }
+    }
+
     /// Cohen's kappa (Cohen 1960): agreement beyond what the two shares of "right" alone would give. `None` where both sides
     /// always say the same one thing, so that chance alone agrees fully, and for no pairs.
     pub fn kappa(&self) -> Option<f64> {
@@ -274,7 +282,8 @@ mod tests {
         assert_eq!(paired_bootstrap(&[vec![nan, 1.0]], &[vec![1.0, nan]], 0), [None]);
         assert_eq!(bootstrap_means(&[vec![]], 0), [None]);
         assert_eq!(Agreement::default().kappa(), None);
-        assert_eq!(Agreement::default().mcnemar_p(), 1.0);
+        assert_eq!(Agreement::default().mcnemar_text(), "1.0000");
+        assert_eq!(Agreement { only_first: 30, ..Agreement::default() }.mcnemar_text(), "below 0.0001");
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn changes(comparison: &RowComparison) -> String {
     };
     let right = comparison.agreement;
     format!(
-        "{} {} against the first row: {}{}right in both {}, only there {}, only here {}, neither {}, McNemar's p {:.4}\n",
+        "{} {} against the first row: {}{}right in both {}, only there {}, only here {}, neither {}, McNemar's p {}\n",
         comparison.policy,
         comparison.mode,
         change("score"),
@@ -88,7 +88,7 @@ fn changes(comparison: &RowComparison) -> String {
         right.only_first,
         right.only_second,
         right.neither,
-        comparison.mcnemar_p
+        right.mcnemar_text()
     )
 }
 

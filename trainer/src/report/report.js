@@ -42,7 +42,7 @@ function comparisonTable({ name, results }) {
   const table = make("table", { "data-comparison": name }, make("caption", {}, `Against ${rowName(first)}: paired bootstrap; questions right in more than half of the attempts; McNemar's exact test`));
   table.append(make("thead", {}, make("tr", {}, ...["policy, mode", ...SHOWN.map(heading), "both right", "only there", "only here", "neither", "p"].map(text => make("th", { scope: "col" }, text)))));
   table.append(make("tbody", {}, ...results.comparisons.map(row => make("tr", {}, make("th", { scope: "row" }, rowName(row)), ...SHOWN.map(key => change(row.differences[key])),
-    ...["both", "only_first", "only_second", "neither"].map(key => make("td", {}, String(row.agreement[key]))), make("td", {}, row.mcnemar_p.toFixed(4))))));
+    ...["both", "only_first", "only_second", "neither"].map(key => make("td", {}, String(row.agreement[key]))), make("td", {}, row.mcnemar_p < 1e-4 ? "below 0.0001" : row.mcnemar_p.toFixed(4))))));
   return make("div", { class: "wide" }, table);
 }
 
@@ -89,7 +89,7 @@ function drawCurves() {
   const charts = names.map(name => {
     const data = meta.trainings.flatMap(run => (run.curves[name] || []).map(([step, value]) => ({ run: run.name, step, value })));
     const several = meta.trainings.length > 1;
-    const chart = Plot.plot({ width: 370, height: 210, style, grid: true, x: { label: "step" }, y: { label: null }, color: { legend: several, scheme: "observable10", type: "categorical", domain: meta.trainings.map(run => run.name) },
+    const chart = Plot.plot({ width: 370, height: 210, marginLeft: 64, style, grid: true, x: { label: "step" }, y: { label: null }, color: { legend: several, scheme: "observable10", type: "categorical", domain: meta.trainings.map(run => run.name) },
       marks: [Plot.line(data, { x: "step", y: "value", stroke: "run" }), Plot.dot(data, { x: "step", y: "value", fill: "run", r: 1.6, title: d => `${d.run}, step ${d.step}: ${d.value}` })] });
     return figureOf(chart, name);
   });
