@@ -14,4 +14,4 @@ pub use gpu::{GPUS, Gpu};
 pub use memory::{MemoryEstimate, estimate, gibibytes};
 pub use shape::{NAMES, ShapeError, check_weight_files, published};
 pub use simulate::{Lengths, Simulated, simulate};
-pub use work::{Assumptions, StepTime, forward_flops, step_time};
+pub use work::{Assumptions, StepTime, TokenCost, step_time};

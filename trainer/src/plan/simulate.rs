@@ -4,7 +4,7 @@
 //! the batch getting smaller as attempts end; all ranks wait for the last one, then for the slowest update.
 
 use super::gpu::Gpu;
-use super::work::{Assumptions, communication, decode_step, forward_flops};
+use super::work::{Assumptions, TokenCost, communication};
 use crate::config::RawTrain;
 use crate::data::mix;
 use crate::model::ModelConfig;
@@ -47,7 +47,7 @@ pub fn simulate(
     lengths: &Lengths,
     nums_ranks: &[u64],
 ) -> Vec<Simulated> {
-    let simulator = Simulator { model, config, gpu, assume, lengths };
+    let simulator = Simulator { model, config, gpu, assume, lengths, cost: TokenCost::of(model, config) };
     let alone = simulator.mean_step(1).step;
     let run = |&num_ranks: &u64| {
         let found = simulator.mean_step(num_ranks);
@@ -62,6 +62,7 @@ struct Simulator<'a> {
     gpu: &'a Gpu,
     assume: &'a Assumptions,
     lengths: &'a Lengths,
+    cost: TokenCost,
 }
 
 impl Simulator<'_> {
@@ -90,14 +91,14 @@ impl Simulator<'_> {
         let (mut decode, mut done) = (0.0, 0.0);
         for (index, [length, _, sampled]) in attempts.iter().enumerate() {
             let live = (num_attempts - index) as f64;
-            let step = decode_step(self.model, self.config, self.gpu, self.assume, live, length / 2.0);
+            let step = self.cost.decode_step(self.gpu, self.assume, live, length / 2.0);
             decode += (sampled - done) * step;
             done = *sampled;
         }
         let group = self.config.rollout.group_size as f64;
         let sum = |of: fn(&[f64; 3]) -> f64| attempts.iter().map(of).sum::<f64>();
         let computed = sum(|a| a[1]) / group + sum(|a| a[0] - a[1]);
-        let per_token = forward_flops(self.model, sum(|a| a[0]) / num_attempts as f64 / 2.0, false) / flops_per_s;
+        let per_token = self.cost.forward_flops(sum(|a| a[0]) / num_attempts as f64 / 2.0) / flops_per_s;
         let prefill = (computed - sum(|a| a[2])) * per_token;
         let passes = if self.config.update.recompute { 4.0 } else { 3.0 }
             + if self.config.grpo.kl_coefficient > 0.0 { 1.0 } else { 0.0 };

@@ -69,43 +69,60 @@ impl StepTime {
     }
 }
 
-/// Operations of a forward pass over one token at position `position`, the head only where `with_head`.
-pub fn forward_flops(model: &ModelConfig, position: f64, with_head: bool) -> f64 {
-    let table = (model.vocab_size * model.hidden_size) as f64;
-    let weights = model.num_parameters() as f64 - table * if model.tie_word_embeddings { 1.0 } else { 2.0 };
-    let attention = (model.attention.num_heads * model.attention.head_dim) as f64;
-    let pairs = 4.0 * attention * position;
-    // Within a chunk of 64 and against the state: about six products of the state's size a token.
-    let delta = model
-        .delta_net
-        .as_ref()
-        .map_or(0.0, |net| 6.0 * 2.0 * (net.num_value_heads * net.key_head_dim * net.value_head_dim) as f64);
-    let mixers = model.layers.iter().map(|kind| match kind {
-        LayerKind::FullAttention => pairs,
-        LayerKind::LinearAttention => delta,
-    });
-    2.0 * weights + mixers.sum::<f64>() + if with_head { 2.0 * table } else { 0.0 }
+/// Operations and bytes of one token, from a model's shape and the type of its weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenCost {
+    /// Operations of a forward pass at position 0, without the head.
+    base_flops: f64,
+    /// Operations that each earlier position adds.
+    flops_per_position: f64,
+    /// Operations of the head.
+    pub head_flops: f64,
+    /// Bytes of weights that a decode step reads.
+    weight_bytes: f64,
+    /// Bytes of a sequence's states; a decode step reads and writes them.
+    state_bytes: f64,
+    /// Bytes of keys and values that a decode step reads for each earlier position.
+    cache_bytes: f64,
 }
 
-/// Seconds of one decode step of `rows` sequences of length `length`: weights, states and caches go through memory once.
-pub fn decode_step(
-    model: &ModelConfig,
-    config: &RawTrain,
-    gpu: &Gpu,
-    assume: &Assumptions,
-    rows: f64,
-    length: f64,
-) -> f64 {
-    let dtype = config.model.dtype;
-    let table = (model.vocab_size * model.hidden_size) as f64;
-    let read = model.num_parameters() as f64 - if model.tie_word_embeddings { 0.0 } else { table };
-    let weights = read * dtype.num_bytes() as f64;
-    // A state is read and written.
-    let state = 2.0 * state_bytes(model, dtype) as f64;
-    let bytes = weights + rows * (state + length * cache_bytes_per_token(model, dtype) as f64);
-    let memory = bytes / (gpu.memory_tbps * 1e12 * assume.bandwidth);
-    let compute = rows * forward_flops(model, length, true) / (gpu.tflops * 1e12 * assume.compute);
-    memory.max(compute)
+impl TokenCost {
+    /// Of a model in a config's number format.
+    pub fn of(model: &ModelConfig, config: &RawTrain) -> Self {
+        let dtype = config.model.dtype;
+        let table = (model.vocab_size * model.hidden_size) as f64;
+        let num_parameters = model.num_parameters() as f64;
+        let is_tied = model.tie_word_embeddings;
+        let count = |kind| model.layers.iter().filter(|&&layer| layer == kind).count() as f64;
+        // Within a chunk of 64 and against the state: about six products of the state's size a token.
+        let delta = model
+            .delta_net
+            .as_ref()
+            .map_or(0.0, |net| 6.0 * 2.0 * (net.num_value_heads * net.key_head_dim * net.value_head_dim) as f64);
+        let attention = (model.attention.num_heads * model.attention.head_dim) as f64;
+        Self {
+            base_flops: 2.0 * (num_parameters - table * if is_tied { 1.0 } else { 2.0 })
+                + delta * count(LayerKind::LinearAttention),
+            flops_per_position: 4.0 * attention * count(LayerKind::FullAttention),
+            head_flops: 2.0 * table,
+            weight_bytes: (num_parameters - if is_tied { 0.0 } else { table }) * dtype.num_bytes() as f64,
+            state_bytes: state_bytes(model, dtype) as f64,
+            cache_bytes: cache_bytes_per_token(model, dtype) as f64,
+        }
+    }
+
+    /// Operations of a forward pass over one token at `position`, without the head.
+    pub fn forward_flops(&self, position: f64) -> f64 {
+        self.base_flops + self.flops_per_position * position
+    }
+
+    /// Seconds of one decode step of `rows` sequences of length `length`: weights, states and caches go through memory once.
+    pub fn decode_step(&self, gpu: &Gpu, assume: &Assumptions, rows: f64, length: f64) -> f64 {
+        let bytes = self.weight_bytes + rows * (2.0 * self.state_bytes + length * self.cache_bytes);
+        let memory = bytes / (gpu.memory_tbps * 1e12 * assume.bandwidth);
+        let flops = rows * (self.forward_flops(length) + self.head_flops);
+        memory.max(flops / (gpu.tflops * 1e12 * assume.compute))
+    }
 }
 
 /// Seconds of summing gradients (fp32) and sharing weights over `num_ranks`.
@@ -121,12 +138,10 @@ pub fn step_time(model: &ModelConfig, config: &RawTrain, gpu: &Gpu, assume: &Ass
     let groups = (config.rollout.questions_per_step as u64).div_ceil(num_ranks) as f64;
     let attempts = groups * config.rollout.group_size as f64;
     let length = assume.length * config.rollout.max_total_tokens as f64;
-    let flops = |tokens: f64, passes: f64| {
-        tokens * passes * forward_flops(model, length / 2.0, false) / (gpu.tflops * 1e12 * assume.compute)
-    };
-    let head = |tokens: f64, passes: f64| {
-        2.0 * (model.vocab_size * model.hidden_size) as f64 * tokens * passes / (gpu.tflops * 1e12 * assume.compute)
-    };
+    let cost = TokenCost::of(model, config);
+    let flops_per_s = gpu.tflops * 1e12 * assume.compute;
+    let flops = |tokens: f64, passes: f64| tokens * passes * cost.forward_flops(length / 2.0) / flops_per_s;
+    let head = |tokens: f64, passes: f64| tokens * passes * cost.head_flops / flops_per_s;
     let sampled = attempts * length * assume.sampled;
     // A prompt is computed once a group.
     let computed = groups * length * assume.prompt + attempts * length * (1.0 - assume.prompt);
@@ -135,7 +150,7 @@ pub fn step_time(model: &ModelConfig, config: &RawTrain, gpu: &Gpu, assume: &Ass
     let with_reference = config.grpo.kl_coefficient > 0.0 && config.grpo.reference != ReferencePlace::Cpu;
     StepTime {
         prefill: flops(observed, 1.0),
-        decode: length * assume.sampled * decode_step(model, config, gpu, assume, attempts, length / 2.0),
+        decode: length * assume.sampled * cost.decode_step(gpu, assume, attempts, length / 2.0),
         reference: if with_reference { flops(computed, 1.0) + head(sampled, 1.0) } else { 0.0 },
         update: flops(computed, passes) + head(sampled, 3.0),
         communication: if num_ranks > 1 { communication(model, config, gpu, assume, num_ranks) } else { 0.0 },
@@ -150,21 +165,20 @@ mod tests {
     #[test]
     fn operations_are_those_of_the_published_budget() {
         // 16.3 GFLOP a token at 4k of context, head included.
-        let flops = forward_flops(&published("Qwen3.5-9B").unwrap(), 4096.0, true);
+        let cost = TokenCost::of(&published("Qwen3.5-9B").unwrap(), &RawTrain::default());
+        let flops = cost.forward_flops(4096.0) + cost.head_flops;
         assert!((flops / 1e9 / 16.3 - 1.0).abs() < 0.03, "{flops}");
     }
 
     #[test]
     fn decode_reads_the_weights_once_whatever_the_batch() {
-        let (model, config) = (published("Qwen3.5-9B").unwrap(), RawTrain::default());
-        let config = RawTrain {
-            model: crate::config::ModelSection { dtype: crate::config::Dtype::Bfloat16, ..config.model.clone() },
-            ..config
-        };
+        let mut config = RawTrain::default();
+        config.model.dtype = crate::config::Dtype::Bfloat16;
+        let cost = TokenCost::of(&published("Qwen3.5-9B").unwrap(), &config);
         let gpu = Gpu::named("h200").unwrap();
         let whole = Assumptions { bandwidth: 1.0, compute: 1.0, ..Assumptions::default() };
         // The published floors: 3.3 ms at one row, 6.4 ms at 64 rows of 4k.
-        let step = |rows, length| decode_step(&model, &config, &gpu, &whole, rows, length) * 1e3;
+        let step = |rows, length| cost.decode_step(&gpu, &whole, rows, length) * 1e3;
         assert!((step(1.0, 0.0) - 3.3).abs() < 0.1, "{}", step(1.0, 0.0));
         assert!((step(64.0, 4096.0) - 6.4).abs() < 0.4, "{}", step(64.0, 4096.0));
     }
