@@ -1,6 +1,6 @@
 //! Reciprocal rank fusion (Cormack, Clarke, Büttcher 2009): rankings whose scores do not compare become one.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// Damps the lead of the first ranks.
 pub const RRF_K: usize = 60;
@@ -24,26 +24,25 @@ pub fn fuse<'a>(
     dense: impl IntoIterator<Item = &'a str>,
     limit: usize,
 ) -> Vec<SearchHit> {
-    let mut ranks: BTreeMap<&str, [Option<usize>; 2]> = BTreeMap::new();
+    let mut ranks: HashMap<&str, [Option<usize>; 2]> = HashMap::new();
     for (position, id) in lexical.into_iter().enumerate() {
         ranks.entry(id).or_default()[0] = Some(position + 1);
     }
     for (position, id) in dense.into_iter().enumerate() {
         ranks.entry(id).or_default()[1] = Some(position + 1);
     }
-    let mut hits: Vec<SearchHit> = ranks
-        .into_iter()
-        .map(|(id, [lexical_rank, dense_rank])| SearchHit {
-            id: id.to_owned(),
-            score: [lexical_rank, dense_rank].iter().flatten().map(|rank| 1.0 / (RRF_K + rank) as f64).sum(),
-            lexical_rank,
-            dense_rank,
-        })
-        .collect();
-    // A stable sort of what is in id order keeps ties by id.
-    hits.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let score =
+        |ranks: &[Option<usize>; 2]| ranks.iter().flatten().map(|rank| 1.0 / (RRF_K + rank) as f64).sum::<f64>();
+    let mut hits: Vec<_> = ranks.into_iter().map(|(id, ranks)| (score(&ranks), id, ranks)).collect();
+    hits.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     hits.truncate(limit);
-    hits
+    let hit = |(score, id, [lexical_rank, dense_rank]): (f64, &str, [Option<usize>; 2])| SearchHit {
+        id: id.to_owned(),
+        score,
+        lexical_rank,
+        dense_rank,
+    };
+    hits.into_iter().map(hit).collect()
 }
 
 #[cfg(test)]
