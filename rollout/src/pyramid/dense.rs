@@ -172,7 +172,6 @@ fn tasks(parts: &[PlanesRef<'_>]) -> Vec<Task> {
 
 /// The best scores as threads find them.
 struct Found {
-    limit: usize,
     /// Bits of [`Best::floor`], so that most rows need no lock.
     floor: AtomicU32,
     best: Mutex<Best>,
@@ -180,7 +179,7 @@ struct Found {
 
 impl Found {
     fn new(limit: usize) -> Self {
-        Self { limit, floor: AtomicU32::new(0), best: Mutex::new(Best::new(limit)) }
+        Self { floor: AtomicU32::new(0), best: Mutex::new(Best::new(limit)) }
     }
 
     /// A row with a lower score is not among the best; 0 as long as any may be.
