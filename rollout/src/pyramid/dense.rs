@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Rows that one task scores.
 const ROWS_PER_TASK: usize = 1_024;
-/// Tasks whose doubtful rows one thread scores before another is asked to help.
-const TASKS_PER_FINISH: usize = 8;
 
 /// A query with what the leading bits' scores need of it.
 struct Query<'a> {
@@ -29,15 +27,15 @@ struct Query<'a> {
     rest_norm: f32,
 }
 
-/// A row of a part that may be among the best.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    row: usize,
-    /// What its score cannot exceed.
-    upper: f32,
+/// What the first plane says of a task's rows.
+struct Coarse {
+    /// Inner products of `coarse` with the rows' numbers.
+    products: Vec<i32>,
+    /// What the rows' scores cannot exceed.
+    uppers: Vec<f32>,
 }
 
-/// What turns products with the first planes into scores and their bounds.
+/// What turns products with the first planes into bounds of scores.
 #[derive(Clone, Copy)]
 struct Bounds {
     weight: f32,
@@ -48,12 +46,11 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The score so far and the highest score of a row, `rest_norm` away from what its read bits, which give `product`, say.
+    /// The highest score of a row, `rest_norm` away from what its read bits, which give `product`, say.
     #[inline]
-    fn of(&self, product: f32, scale: f32, norm: f32, rest_norm: f32) -> (f32, f32) {
+    fn of(&self, product: f32, scale: f32, norm: f32, rest_norm: f32) -> f32 {
         let near = self.weight * product + self.offset;
-        let error = self.rest_factor * rest_norm + self.norm_factor * norm + self.slack;
-        (scale * near, scale * (near + error))
+        scale * (near + (self.rest_factor * rest_norm + self.norm_factor * norm + self.slack))
     }
 }
 
@@ -83,8 +80,8 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Products of a task's rows with the first plane, and what the rows' scores cannot exceed.
-    fn first_stage(&self, task: &Task) -> (Vec<i32>, Vec<f32>) {
+    /// Reads the first planes of a task's rows; those that look best are offered to `seeds`.
+    fn first_stage(&self, task: &Task, is_live: &[bool], seeds: &Found) -> Coarse {
         let (planes, (start, end)) = (&self.parts[task.part], task.rows);
         let num = end - start;
         // Four rows at a time from four places: one stream of memory does not keep a core busy.
@@ -98,71 +95,50 @@ impl<'a> Query<'a> {
         }
         let bounds = self.bounds(planes, 0);
         let (scales, norms) = (&planes.scales[start..end], &planes.norms[start..end]);
-        let (rest_norms, products_seen) = (&planes.rest_norms[0][start..end], &products[..]);
+        let (rest_norms, is_live) = (&planes.rest_norms[0][start..end], &is_live[task.first() as usize..][..num]);
         let mut uppers = vec![0.0; num];
         for (at, upper) in uppers.iter_mut().enumerate() {
-            *upper = bounds.of(products_seen[at] as f32, scales[at], norms[at], rest_norms[at]).1;
+            let bound = bounds.of(products[at] as f32, scales[at], norms[at], rest_norms[at]);
+            *upper = if is_live[at] { bound } else { f32::NEG_INFINITY };
         }
-        (products, uppers)
+        (task.first()..).zip(&uppers).for_each(|(row, &upper)| seeds.offer(row, upper));
+        Coarse { products, uppers }
     }
 
-    /// Calls with each of the candidates, its score by two planes, and what its score cannot exceed.
-    fn second_stage(&self, task: &Task, rows: &[u32], products: &[i32], mut each: impl FnMut(f32, Candidate)) {
-        let (planes, start) = (&self.parts[task.part], task.rows.0);
+    /// Reads more of the rows that can still reach the floor, and scores those that can even then.
+    fn second_stage(&self, task: &Task, coarse: &Coarse, found: &Found) {
+        let planes = &self.parts[task.part];
         let bounds = self.bounds(planes, 1);
         let ratio = (WEIGHTS[0] / WEIGHTS[1]) as f32;
+        let rows = possible(&coarse.uppers, found.floor());
         for four in rows.chunks(4) {
-            let second = planes
-                .products::<2>(std::array::from_fn(|i| start + four[i.min(four.len() - 1)] as usize), &self.coarse);
+            let place = |i: usize| task.rows.0 + four[i.min(four.len() - 1)] as usize;
+            let second = planes.products::<2>([place(0), place(1), place(2), place(3)], &self.coarse);
             for (&at, second) in four.iter().zip(second) {
-                let (row, product) = (start + at as usize, ratio * products[at as usize] as f32 + second as f32);
-                let (near, upper) =
-                    bounds.of(product, planes.scales[row], planes.norms[row], planes.rest_norms[1][row]);
-                each(near, Candidate { row, upper });
+                let row = task.rows.0 + at as usize;
+                let product = ratio * coarse.products[at as usize] as f32 + second as f32;
+                let upper = bounds.of(product, planes.scales[row], planes.norms[row], planes.rest_norms[1][row]);
+                if upper >= found.floor() {
+                    self.score(task, row, found);
+                }
             }
         }
-    }
-
-    /// Scores what is likely among the best of some rows, and returns what only may be.
-    fn scan(&self, task: &Task, live: &[bool], found: &Found) -> Vec<Candidate> {
-        let (products, uppers) = self.first_stage(task);
-        let mut rows = possible(&uppers, &live[task.rows.0..task.rows.1], found.floor());
-        if found.floor() == 0.0 && rows.len() > found.limit {
-            // The scores of any rows make a floor; of those that look best, a high one.
-            rows.select_nth_unstable_by(found.limit - 1, |&a, &b| uppers[b as usize].total_cmp(&uppers[a as usize]));
-            for at in rows.drain(..found.limit) {
-                self.score(task, Candidate { row: task.rows.0 + at as usize, upper: uppers[at as usize] }, found);
-            }
-            rows.retain(|&at| uppers[at as usize] >= found.floor());
-        }
-        let mut doubtful = Vec::new();
-        self.second_stage(task, &rows, &products, |near, candidate| {
-            if near > found.floor() {
-                self.score(task, candidate, found);
-            } else if candidate.upper >= found.floor() {
-                doubtful.push(candidate);
-            }
-        });
-        doubtful
     }
 
     /// Scores a row in full.
-    fn score(&self, task: &Task, candidate: Candidate, found: &Found) {
-        if candidate.upper >= found.floor() {
-            found
-                .offer(task.base + candidate.row as u32, self.parts[task.part].exact_score(candidate.row, &self.exact));
-        }
+    fn score(&self, task: &Task, row: usize, found: &Found) {
+        found.offer(task.base + row as u32, self.parts[task.part].exact_score(row, &self.exact));
     }
 }
 
-/// Places of live rows that can reach `floor`.
-fn possible(uppers: &[f32], live: &[bool], floor: f32) -> Vec<u32> {
+/// Places of rows that can reach `floor`.
+fn possible(uppers: &[f32], floor: f32) -> Vec<u32> {
     let mut places = vec![0; uppers.len()];
     let mut num = 0;
-    for (at, (&upper, &is_live)) in (0..).zip(uppers.iter().zip(live)) {
+    for (at, &upper) in (0..).zip(uppers) {
         // Written over by the next one if it cannot: which can is hard to predict.
         places[num] = at;
-        num += usize::from(upper >= floor && is_live);
+        num += usize::from(upper >= floor);
     }
     places.truncate(num);
     places
@@ -173,6 +149,13 @@ struct Task {
     part: usize,
     base: u32,
     rows: (usize, usize),
+}
+
+impl Task {
+    /// Number of its first row among all.
+    fn first(&self) -> u32 {
+        self.base + self.rows.0 as u32
+    }
 }
 
 fn tasks(parts: &[PlanesRef<'_>]) -> Vec<Task> {
@@ -189,7 +172,6 @@ fn tasks(parts: &[PlanesRef<'_>]) -> Vec<Task> {
 
 /// The best scores as threads find them.
 struct Found {
-    limit: usize,
     /// Bits of [`Best::floor`], so that most rows need no lock.
     floor: AtomicU32,
     best: Mutex<Best>,
@@ -197,7 +179,7 @@ struct Found {
 
 impl Found {
     fn new(limit: usize) -> Self {
-        Self { limit, floor: AtomicU32::new(0), best: Mutex::new(Best::new(limit)) }
+        Self { floor: AtomicU32::new(0), best: Mutex::new(Best::new(limit)) }
     }
 
     /// A row with a lower score is not among the best; 0 as long as any may be.
@@ -211,6 +193,10 @@ impl Found {
             best.offer(row, score.into());
             self.floor.store((best.floor() as f32).to_bits(), Ordering::Relaxed);
         }
+    }
+
+    fn into_best(self) -> Best {
+        self.best.into_inner().expect("no thread panics with the lock")
     }
 }
 
@@ -228,19 +214,24 @@ pub(super) fn search<'a>(
         return Vec::new();
     }
     let query = Query::new(parts, query);
-    let (tasks, found) = (tasks(parts), Found::new(limit));
-    let scan = |task: &Task| query.scan(task, &is_live[task.base as usize..], &found);
-    let finish = |(task, candidates): (&Task, Vec<Candidate>)| {
-        candidates.into_iter().for_each(|candidate| query.score(task, candidate, &found));
-    };
-    if is_parallel {
-        let doubtful: Vec<Vec<Candidate>> = tasks.par_iter().map(scan).collect();
-        tasks.par_iter().zip(doubtful).with_min_len(TASKS_PER_FINISH).for_each(finish);
-    } else {
-        let doubtful: Vec<Vec<Candidate>> = tasks.iter().map(scan).collect();
-        tasks.iter().zip(doubtful).for_each(finish);
+    let tasks = tasks(parts);
+    let (seeds, found) = (Found::new(limit), Found::new(limit));
+    let first = |task: &Task| query.first_stage(task, is_live, &seeds);
+    let mut coarse: Vec<Coarse> =
+        if is_parallel { tasks.par_iter().map(first).collect() } else { tasks.iter().map(first).collect() };
+    // The scores of any rows make a floor; those of the rows that look best, a high one.
+    for (row, _) in seeds.into_best().ranking(&id) {
+        let at = tasks.partition_point(|task| task.first() <= row) - 1;
+        query.score(&tasks[at], (row - tasks[at].base) as usize, &found);
+        coarse[at].uppers[(row - tasks[at].first()) as usize] = f32::NEG_INFINITY;
     }
-    found.best.into_inner().expect("no thread panics with the lock").ranking(id)
+    let second = |(task, coarse): (&Task, &Coarse)| query.second_stage(task, coarse, &found);
+    if is_parallel {
+        tasks.par_iter().zip(&coarse).for_each(second);
+    } else {
+        tasks.iter().zip(&coarse).for_each(second);
+    }
+    found.into_best().ranking(id)
 }
 
 #[cfg(test)]
