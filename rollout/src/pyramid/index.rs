@@ -27,7 +27,7 @@ const EMBED_BATCH: usize = 64;
 /// Files of a level; one more, and all are written as one.
 const MAX_SEGMENTS: usize = 8;
 /// Rows times dimensions from which on a search is worth the waking of another thread.
-const PARALLEL_NUMBERS: usize = 1 << 24;
+const PARALLEL_NUMBERS: usize = 1 << 23;
 /// File ending of segments.
 const ENDING: &str = ".index";
 
@@ -260,7 +260,8 @@ impl LevelIndex {
     pub(crate) fn search(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, PyramidError> {
         let vector = embed_checked(&[query], TextRole::Query, &self.embedder)?.remove(0);
         let id = |row: u32| self.id(row);
-        let is_parallel = self.rows.is_live().len() * vector.len() >= PARALLEL_NUMBERS;
+        let is_large = self.rows.is_live().len() * vector.len() >= PARALLEL_NUMBERS;
+        let is_parallel = is_large && rayon::current_num_threads() > 1;
         let lexical = || {
             let mut parts: Vec<&dyn TermRows> = self.segments.iter().map(|segment| segment as &dyn TermRows).collect();
             parts.push(&self.tail.terms);
