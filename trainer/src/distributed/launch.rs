@@ -248,10 +248,6 @@ fn start_rank(options: &LaunchOptions, attempt: usize, rank: usize, port: u16) -
     command.envs(variables.map(|(name, value)| (name, value.to_string())));
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.env(REPORT_VARIABLE, &report).stdin(Stdio::piped());
-    if std::env::var_os("TORCH_CPP_LOG_LEVEL").is_none() {
-        // c10d warns where an address has no name, which is no concern of the user's.
-        command.env("TORCH_CPP_LOG_LEVEL", "ERROR");
-    }
     if rank > 0 {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log_file(&options.log_dir, rank))?;
         command.stdout(log.try_clone()?).stderr(log);
