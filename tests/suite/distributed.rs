@@ -131,6 +131,11 @@ fn a_run_goes_on_with_any_number_of_ranks() {
     }
 }
 
+/// What the program itself said: c10d warns on its own where an address of this machine has no name.
+fn said(stderr: &str) -> String {
+    stderr.lines().filter(|line| !line.contains("[c10d]")).map(|line| format!("{line}\n")).collect()
+}
+
 /// How a run ended that was made to fail, and how long that took.
 struct Failed {
     code: Option<i32>,
@@ -150,7 +155,7 @@ fn fail(run: &Path, fault: &str, max_restarts: usize, num_steps: u64) -> Failed 
     Failed {
         code: output.status.code(),
         stdout: text(output.stdout),
-        stderr: text(output.stderr),
+        stderr: said(&text(output.stderr)),
         seconds: start.elapsed().as_secs_f64(),
     }
 }
@@ -257,7 +262,7 @@ fn a_signal_to_the_launcher_ends_the_run_after_its_step() {
     let step = *checkpoint_steps(&run).last().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let expected = format!("napmem: interrupted after step {step}; go on by --resume\n");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    assert_eq!(said(&String::from_utf8(output.stderr).unwrap()), expected);
 }
 
 #[test]
@@ -265,11 +270,11 @@ fn what_no_number_of_ranks_can_do_is_said_once() {
     let run = scratch("too-many-ranks");
     let finished = napmem(&borrowed(&args(&run, 5, 1, &[])));
     let expected = "napmem: `rollout.questions_per_step` must be at least the number of processes, 5, got 4\n";
-    assert_eq!((finished.code, finished.stderr.as_str()), (Some(5), expected));
+    assert_eq!((finished.code, said(&finished.stderr).as_str()), (Some(5), expected));
     let finished = napmem(&borrowed(&args(two(), 2, NUM_STEPS, &[])));
     assert_eq!(finished.code, Some(2));
     assert!(finished.stderr.contains("there is a run already"), "{}", finished.stderr);
-    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    assert_eq!(said(&finished.stderr).lines().count(), 1, "{}", finished.stderr);
 }
 
 #[test]
