@@ -36,7 +36,7 @@ step() { # name, overrides
   for set in "model.path=$work/$name" "train.run_dir=$work/run-$name" train.max_steps=1 train.validation_every=0 \
     train.checkpoint_every=0 grpo.baseline=none data.world.users=10 "$@"; do sets+=(--set "$set"); done
   "$napmem" train --config configs/quickstart.toml "${sets[@]}" >/dev/null
-  planned=$("$napmem" plan --config configs/quickstart.toml "${sets[@]}" | sed -n 's/^ *peak on a CPU *\([0-9.]*\) GiB/\1/p')
+  planned=$("$napmem" plan --config configs/quickstart.toml "${sets[@]}" | sed -n 's/^ *peak on the device *\([0-9.]*\) GiB/\1/p')
   measured=$(python3 -c '
 import json, sys
 print(max(line["perf/max_memory_allocated_gb"] for line in map(json.loads, open(sys.argv[1])) if "perf/max_memory_allocated_gb" in line) * 1e9 / 2**30)

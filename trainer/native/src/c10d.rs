@@ -134,12 +134,6 @@ impl ProcessGroup {
         })
     }
 
-    /// Ends what is in flight, so that this process can leave while a peer hangs.
-    pub fn abort(&self) {
-        // SAFETY: a live group.
-        unsafe { ffi::napmem_group_abort(self.raw) }
-    }
-
     fn start(&self, call: impl FnOnce(*mut *mut c_void) -> *mut std::ffi::c_char) -> Result<Pending, NativeError> {
         let mut raw = ptr::null_mut();
         ffi::checked(call(&raw mut raw))?;

@@ -34,7 +34,6 @@ unsafe extern "C" {
         group: *mut *mut c_void,
     ) -> *mut c_char;
     pub(crate) fn napmem_group_free(group: *mut c_void);
-    pub(crate) fn napmem_group_abort(group: *mut c_void);
     pub(crate) fn napmem_broadcast(
         group: *mut c_void,
         tensor: *const c_void,

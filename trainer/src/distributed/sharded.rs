@@ -199,12 +199,6 @@ impl ShardedOptimizer {
         tensors.into_iter().filter(|(name, _)| is_kept(name)).collect()
     }
 
-    /// Bytes of this rank's part of the state.
-    pub fn num_state_bytes(&self) -> u64 {
-        let tensors = self.adamw.state_tensors();
-        tensors.iter().map(|(_, t)| (t.numel() * t.kind().elt_size_in_bytes()) as u64).sum()
-    }
-
     /// Takes this rank's part of a state that any number of ranks saved.
     ///
     /// # Errors

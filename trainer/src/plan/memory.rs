@@ -1,6 +1,6 @@
 //! How much memory one rank of a run takes, from the model's shape and the config alone.
 //!
-//! Each part is counted by its formula; `measure_memory`, an example of this crate, compares the sum with peaks measured on a CPU.
+//! Each part is counted by its formula; `scripts/measure_memory.sh` puts the sum beside peaks of a process on a CPU.
 
 use crate::config::{Dtype, RawTrain, ReferencePlace, WeightUpdate};
 use crate::model::{LayerKind, ModelConfig};

@@ -98,12 +98,6 @@ char* napmem_group_new(const void* store, const char* host, int device, int rank
 
 void napmem_group_free(void* group) { delete static_cast<Group*>(group); }
 
-// Ends what is in flight, so that the process can leave while a peer hangs.
-void napmem_group_abort(void* group) {
-  auto message = guarded([&] { static_cast<Group*>(group)->backend->abort(); });
-  std::free(message);
-}
-
 char* napmem_broadcast(void* group, const void* tensor, int root, void** pending) {
   return guarded([&] {
     std::vector<at::Tensor> tensors{tensor_of(tensor)};
